@@ -1,0 +1,3 @@
+//! The program `ozone`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The client library: volumes, buckets, keys and their data path.

@@ -1,0 +1,1 @@
+//! Starts a whole cluster on this machine, in one process or one process a role.

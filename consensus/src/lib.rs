@@ -1,0 +1,4 @@
+//! Replicated log: execute on the leader, log effects, apply rows, snapshot.
+
+pub mod executor;
+pub mod overlay;

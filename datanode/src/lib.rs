@@ -1,0 +1,1 @@
+//! Container storage: packed segments, block index, group commit, the block transport's server.

@@ -1,0 +1,1 @@
+//! Key-space manager: volumes, buckets, keys, uploads, secrets and block grants.

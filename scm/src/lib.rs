@@ -1,0 +1,1 @@
+//! Container manager: nodes, placement, container life cycle, block ranges, deletion log.

@@ -1,0 +1,1 @@
+//! Deterministic simulation of replicated groups: seeded faults, invariants, a reference model.
