@@ -11,3 +11,23 @@ mod rng;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{Disk, DiskFile, RealDisk, Space};
 pub use rng::{Rng, SeededRng, SystemRng};
+
+use std::sync::Arc;
+
+/// Everything a component takes from the outside world.
+#[derive(Clone)]
+pub struct Env {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub rng: Arc<dyn Rng>,
+    /// Files.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Env {
+    /// The machine's own.
+    pub fn system() -> Self {
+        Self { clock: Arc::new(SystemClock), rng: Arc::new(SystemRng), disk: Arc::new(RealDisk) }
+    }
+}
