@@ -42,7 +42,7 @@ pub const SESSION_CALLS_MAX: usize = 4096;
 
 const _: () = assert!(SMALL_BLOCK_MAX <= FRAME_PAYLOAD_MAX);
 const _: () = assert!(FRAME_PAYLOAD_MAX as u64 <= BLOCK_LENGTH_MAX);
-const _: () = assert!(FRAME_PAYLOAD_MAX % BYTES_PER_CHECKSUM == 0);
+const _: () = assert!(FRAME_PAYLOAD_MAX.is_multiple_of(BYTES_PER_CHECKSUM));
 // A frame's checksum list fits its header.
 const _: () = assert!(FRAME_PAYLOAD_MAX / BYTES_PER_CHECKSUM * 4 + 1024 <= FRAME_HEADER_MAX);
 const _: () = assert!(INLINE_LENGTH_MAX < RPC_MESSAGE_MAX / 8);

@@ -3,6 +3,10 @@
 //! At init a cluster gets an id and a secret; every role's folder holds both. Keys for one purpose each are derived
 //! from the secret with HKDF-SHA-256 (RFC 5869), so that a datanode's block-token key says nothing about peer proofs.
 
+mod file;
+
+pub use file::{SecretFileError, load_secret, save_secret};
+
 use ring::{hkdf, hmac};
 
 use crate::id::ClusterId;
