@@ -34,6 +34,23 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// The table it changes.
+    pub const fn table(&self) -> Table {
+        match self {
+            Self::Put { table, .. } | Self::Delete { table, .. } | Self::DeleteRange { table, .. } => *table,
+        }
+    }
+    /// Bytes of its key and value.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Delete { key, .. } => key.len(),
+            Self::DeleteRange { start, end, .. } => start.len() + end.len(),
+        }
+    }
+}
+
 /// Changes in order; a later one of the same row wins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {

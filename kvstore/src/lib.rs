@@ -41,6 +41,14 @@ pub enum Error {
         /// As the engine says it.
         detail: String,
     },
+    /// A table that the store was not opened with, or one on disk that this build does not know.
+    #[error("{attempted}: table `{table}` is not one of this store's")]
+    UnknownTable {
+        /// What was being done.
+        attempted: String,
+        /// Its name.
+        table: String,
+    },
 }
 
 /// `Result` with [`Error`].
@@ -66,13 +74,19 @@ pub trait Read: Send + Sync {
     /// The value of a key.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>>;
 
+    /// The values of several keys of one table, in their order. Cheaper than one by one; no view of one moment unless this is a snapshot.
+    fn multi_get(&self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>> {
+        keys.iter().map(|key| self.get(table, key)).collect()
+    }
+
     /// Rows whose keys lie within the bounds, as they are at the time of the call.
     fn scan(&self, table: Table, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> Result<Rows<'_>>;
 
-    /// Rows whose keys begin with `prefix`, ascending, from `from` on where that is greater.
+    /// Rows whose keys begin with `prefix`, ascending, from `from` on where that is further on.
     fn scan_prefix(&self, table: Table, prefix: &[u8], from: Bound<&[u8]>) -> Result<Rows<'_>> {
         let start = match from {
-            Bound::Included(key) | Bound::Excluded(key) if key > prefix => from,
+            Bound::Included(key) if key > prefix => from,
+            Bound::Excluded(key) if key >= prefix => from,
             _ => Bound::Included(prefix),
         };
         let end = prefix_end(prefix);
