@@ -179,3 +179,129 @@ impl Iterator for Merge<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: Table = Table("a");
+    const B: Table = Table("b");
+
+    /// Rows applied so far; reads are those of a plain map.
+    #[derive(Clone, Default)]
+    struct Rowset(BTreeMap<(Table, Bytes), Bytes>);
+
+    impl Rowset {
+        fn apply(&mut self, batch: &Batch) {
+            for op in &batch.ops {
+                match op {
+                    Op::Put { table, key, value } => {
+                        self.0.insert((*table, key.clone()), value.clone());
+                    }
+                    Op::Delete { table, key } => {
+                        self.0.remove(&(*table, key.clone()));
+                    }
+                    Op::DeleteRange { table, start, end } => {
+                        self.0.retain(|(of, key), _| of != table || key < start || key >= end);
+                    }
+                }
+            }
+        }
+    }
+
+    impl Read for Rowset {
+        fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+            Ok(self.0.get(&(table, Bytes::copy_from_slice(key))).cloned())
+        }
+        fn scan(&self, table: Table, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> Result<Rows<'_>> {
+            use std::ops::RangeBounds;
+            let mut rows: Vec<Row> = self
+                .0
+                .iter()
+                .filter(|((of, key), _)| *of == table && RangeBounds::<[u8]>::contains(&(start, end), &key[..]))
+                .map(|((_, key), value)| (key.clone(), value.clone()))
+                .collect();
+            if direction == Direction::Reverse {
+                rows.reverse();
+            }
+            Ok(Box::new(rows.into_iter().map(Ok)))
+        }
+    }
+
+    fn key() -> impl Strategy<Value = Bytes> {
+        proptest::collection::vec(0u8..3, 0..3).prop_map(Bytes::from)
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let table = prop_oneof![Just(A), Just(B)];
+        (table, key(), key(), 0u8..10, any::<u8>()).prop_map(|(table, one, two, kind, value)| match kind {
+            0..=5 => Op::Put { table, key: one, value: Bytes::from(vec![value]) },
+            6..=8 => Op::Delete { table, key: one },
+            _ => Op::DeleteRange { table, start: one.clone().min(two.clone()), end: one.max(two) },
+        })
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Execute(Vec<Op>),
+        Apply,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![3 => proptest::collection::vec(op(), 1..5).prop_map(Step::Execute), 2 => Just(Step::Apply)]
+    }
+
+    fn all(read: &dyn Read, table: Table, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> Vec<Row> {
+        read.scan(table, start, end, direction).unwrap().map(|row| row.unwrap()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        /// Whatever is executed and applied in whatever order, the view shows the same as if all had been applied at once.
+        #[test]
+        fn the_view_equals_the_state_with_everything_applied(steps in proptest::collection::vec(step(), 1..25), low in key(), high in key()) {
+            let (mut applied, mut whole) = (Rowset::default(), Rowset::default());
+            let mut overlay = Overlay::default();
+            let (mut next, mut waiting) = (1, std::collections::VecDeque::new());
+            for step in steps {
+                match step {
+                    Step::Execute(ops) => {
+                        let batch = Batch { ops };
+                        whole.apply(&batch);
+                        overlay.add(next, &batch);
+                        waiting.push_back((next, batch));
+                        next += 1;
+                    }
+                    Step::Apply => if let Some((number, batch)) = waiting.pop_front() {
+                        applied.apply(&batch);
+                        overlay.applied(number, &batch);
+                    }
+                }
+                let view = View::new(&applied, &overlay);
+                for table in [A, B] {
+                    for direction in [Direction::Forward, Direction::Reverse] {
+                        let bounds = [
+                            (Bound::Unbounded, Bound::Unbounded),
+                            (Bound::Included(&low[..]), Bound::Excluded(&high[..])),
+                            (Bound::Excluded(&low[..]), Bound::Included(&high[..])),
+                            (Bound::Included(&low[..]), Bound::Unbounded),
+                        ];
+                        for (start, end) in bounds {
+                            if is_empty(start, end) { continue; }
+                            prop_assert_eq!(all(&view, table, start, end, direction), all(&whole, table, start, end, direction));
+                        }
+                    }
+                    for key in [&low, &high] {
+                        prop_assert_eq!(view.get(table, key).unwrap(), whole.get(table, key).unwrap());
+                    }
+                }
+            }
+            while let Some((number, batch)) = waiting.pop_front() {
+                applied.apply(&batch);
+                overlay.applied(number, &batch);
+            }
+            prop_assert!(overlay.is_empty());
+        }
+    }
+}
