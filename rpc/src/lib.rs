@@ -1,1 +1,13 @@
 //! RPC plumbing: call sessions over gRPC, the framed block transport, peer authentication, deadlines.
+//!
+//! - [`session`]: numbered calls to the OM and the SCM, many on one gRPC stream, batched both ways.
+//! - [`channel`], [`listener`]: where connections are made and ports bound, and nowhere else.
+//! - [`status`]: our errors as gRPC statuses.
+
+pub mod channel;
+pub mod listener;
+pub mod session;
+pub mod status;
+
+/// Version of the software, told in greetings for logs.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

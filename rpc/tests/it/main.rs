@@ -1,0 +1,3 @@
+//! Tests of the RPC layer over real loopback sockets.
+
+mod session;
