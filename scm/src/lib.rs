@@ -1,1 +1,12 @@
-//! Container manager: nodes, placement, container life cycle, block ranges, deletion log.
+//! The container manager: nodes, placement, container life cycle, block ranges, the deletion log.
+//!
+//! ```text
+//!  datanodes ──reports──▶ service/heartbeat ─▶ observe/ (soft state) ─▶ plan/ (pure) ─▶ core commands ─▶ log
+//!            ◀─commands── execute/ ◀───────────────────────────────────────────────────────────────── hints
+//!  OM, admins ──calls──▶ service/calls ─▶ plan/placement ─▶ core commands ─▶ log ─▶ answer
+//! ```
+//! What is decided (containers, members, epochs, block ids, deletes) is replicated state in `tables/`, changed by `core/` only. What
+//! is observed (health, replicas, free space) is rebuilt from reports after every start.
+
+pub mod core;
+pub mod tables;
