@@ -9,4 +9,6 @@
 //! is observed (health, replicas, free space) is rebuilt from reports after every start.
 
 pub mod core;
+pub mod observe;
+pub mod plan;
 pub mod tables;
