@@ -33,12 +33,10 @@ pub enum Command {
         /// From which.
         containers: Vec<ContainerId>,
     },
-    /// CLOSING → CLOSED, if all members are among the reporters.
+    /// CLOSING → CLOSED, where all members are among the reporters.
     MarkClosed {
-        /// Which.
-        container: ContainerId,
-        /// Nodes that reported their replica CLOSED.
-        reporters: Vec<DatanodeId>,
+        /// Which, each with the nodes that reported their replica CLOSED.
+        containers: Vec<(ContainerId, Vec<DatanodeId>)>,
     },
     /// Replicas of these were reported for the first time.
     MarkReported {

@@ -1,5 +1,7 @@
 //! The life of a container after it was opened.
 
+use std::collections::BTreeMap;
+
 use ozone_common::id::{ContainerId, DatanodeId};
 use ozone_common::{Error, ErrorCode};
 use ozone_kvstore::{Batch, Read, Result};
@@ -77,14 +79,14 @@ pub(super) fn drop_member(view: &dyn Read, node: DatanodeId, ids: &[ContainerId]
     })
 }
 
-pub(super) fn mark_closed(view: &dyn Read, id: ContainerId, reporters: &[DatanodeId]) -> Result<Outcome> {
-    change(view, &[id], |container| {
+pub(super) fn mark_closed(view: &dyn Read, reported: Vec<(ContainerId, Vec<DatanodeId>)>) -> Result<Outcome> {
+    let reported: BTreeMap<ContainerId, Vec<DatanodeId>> = reported.into_iter().collect();
+    let ids: Vec<ContainerId> = reported.keys().copied().collect();
+    change(view, &ids, |container| {
+        let reporters = reported.get(&container.id)?;
         let all = container.members.iter().all(|member| reporters.contains(member));
-        (container.state == ContainerState::Closing && all).then(|| Container {
-            state: ContainerState::Closed,
-            reported: true,
-            ..container.clone()
-        })
+        (container.state == ContainerState::Closing && all)
+            .then(|| Container { state: ContainerState::Closed, reported: true, ..container.clone() })
     })
 }
 

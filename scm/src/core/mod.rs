@@ -90,7 +90,7 @@ pub fn execute(view: &dyn Read, stamp: Stamp, command: Command) -> Result<Outcom
         }
         Command::CloseContainers { containers } => container::close(view, &containers),
         Command::DropMember { node, containers } => container::drop_member(view, node, &containers),
-        Command::MarkClosed { container, reporters } => container::mark_closed(view, container, &reporters),
+        Command::MarkClosed { containers } => container::mark_closed(view, containers),
         Command::MarkReported { containers } => container::mark_reported(view, &containers),
         Command::QueueDeletes { om_sequence, containers } => deletion_log::queue_deletes(view, om_sequence, containers),
         Command::FinishDeletes { done } => deletion_log::finish_deletes(view, &done),

@@ -241,7 +241,7 @@ fn step(machine: &mut Machine, promised: &mut Promised, step: &Step) {
         Step::MarkClosed { container, reporters } => {
             let id = ContainerId::new(*container).unwrap();
             let before = machine.containers().get(&id).cloned();
-            machine.run(Command::MarkClosed { container: id, reporters: ids(reporters) }).reply.unwrap();
+            machine.run(Command::MarkClosed { containers: vec![(id, ids(reporters))] }).reply.unwrap();
             let Some(before) = before else { return };
             let may =
                 before.state == ContainerState::Closing && before.members.iter().all(|m| ids(reporters).contains(m));

@@ -3,4 +3,5 @@
 pub mod node_health;
 pub mod nodes;
 pub mod replica_map;
+pub mod safe_mode;
 pub mod usage;
