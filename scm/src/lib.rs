@@ -6,9 +6,19 @@
 //!  OM, admins ──calls──▶ service/calls ─▶ plan/placement ─▶ core commands ─▶ log ─▶ answer
 //! ```
 //! What is decided (containers, members, epochs, block ids, deletes) is replicated state in `tables/`, changed by `core/` only. What
-//! is observed (health, replicas, free space) is rebuilt from reports after every start.
+//! is observed (health, replicas, free space) is rebuilt from reports after every start. docs/containers.md tells the whole life of a container.
 
+pub mod config;
 pub mod core;
+mod execute;
+pub mod executor;
+mod identity;
+mod log;
+mod metrics;
 pub mod observe;
 pub mod plan;
+mod scm;
+mod service;
 pub mod tables;
+
+pub use config::Config;

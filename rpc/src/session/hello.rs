@@ -146,15 +146,19 @@ fn check_cluster(hello: &Hello, ours: ClusterId) -> Result<(), Error> {
 
 /// Who opened a session, as the server believes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Greeting {
+pub struct Greeting {
+    /// What it is.
     pub role: PeerRole,
+    /// One incarnation of its process, or its own id.
     pub client: ClientId,
+    /// The user it asserts to be.
     pub user: String,
+    /// Whether it proved that it holds the cluster's secret.
     pub proven: bool,
 }
 
 /// Checks greetings at a server.
-pub(crate) struct Doorkeeper {
+pub struct Doorkeeper {
     service: &'static str,
     secret: ClusterSecret,
     allow_clients: bool,
@@ -162,11 +166,16 @@ pub(crate) struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    pub(crate) fn new(service: &'static str, secret: ClusterSecret, allow_clients: bool) -> Self {
+    /// For one service; `allow_clients`: those that prove nothing are let in from loopback.
+    pub fn new(service: &'static str, secret: ClusterSecret, allow_clients: bool) -> Self {
         Self { service, secret, allow_clients, seen: Mutex::default() }
     }
 
-    pub(crate) fn check(&self, hello: &Hello, from_loopback: bool, now_ms: u64) -> Result<Greeting, Error> {
+    /// Checks a greeting; each proof is good once.
+    ///
+    /// # Errors
+    /// `Unauthenticated`: another cluster, a wrong, old or used proof; `InvalidArgument`: a field does not read.
+    pub fn check(&self, hello: &Hello, from_loopback: bool, now_ms: u64) -> Result<Greeting, Error> {
         let role = PeerRole::from_number(hello.role)?;
         let client = ClientId::from_slice(&hello.client)?;
         if hello.user.len() > USER_LENGTH_MAX {

@@ -37,9 +37,8 @@ pub(super) fn allocate_blocks(view: &dyn Read, stamp: Stamp, request: AllocateBl
         candidates.push(fresh);
     }
     if candidates.is_empty() {
-        return Ok(Outcome::refuse(request.placement_error.unwrap_or_else(|| {
-            Error::new(ErrorCode::InsufficientDatanodes, "no open container can be used and none can be opened")
-        })));
+        let text = "no open container can be used and none can be opened";
+        return Ok(Outcome::refuse(Error::new(ErrorCode::InsufficientDatanodes, text)));
     }
     // Requests take turns, so that containers on different nodes fill evenly.
     let turn = (stamp.sequence % candidates.len() as u64) as usize;

@@ -1,6 +1,5 @@
 //! Settled requests: everything that came from clock, randomness or observation is in them.
 
-use ozone_common::Error;
 use ozone_common::id::{ContainerId, DatanodeId};
 use ozone_common::replication::Replication;
 
@@ -75,8 +74,6 @@ pub struct AllocateBlocks {
     pub usable: Vec<DatanodeId>,
     /// Member lists for containers that may have to be opened.
     pub placements: Vec<Vec<DatanodeId>>,
-    /// Why there are no more placements, for the refusal.
-    pub placement_error: Option<Error>,
     /// Size of a container, bytes.
     pub container_size: u64,
     /// How many containers of this replication should be open at least.

@@ -172,7 +172,6 @@ fn step(machine: &mut Machine, promised: &mut Promised, step: &Step) {
                 count: *count,
                 reserve_bytes: *reserve,
                 placements: placements.collect(),
-                placement_error: None,
                 container_size: 1000,
                 open_target: 2,
                 usable: usable.into_iter().filter(|id| known.contains(id)).collect(),
@@ -313,7 +312,6 @@ fn allocate(machine: &mut Machine, members: &[u8], count: u32, reserve_bytes: u6
         reserve_bytes,
         usable: ids(members),
         placements: vec![ids(members); 4],
-        placement_error: None,
         container_size: 1000,
         open_target: 2,
     }))

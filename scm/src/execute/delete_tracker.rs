@@ -32,6 +32,8 @@ struct Node {
 pub struct DeleteTracker {
     nodes: BTreeMap<DatanodeId, Node>,
     answers: BTreeMap<u64, BTreeSet<DatanodeId>>,
+    /// Answered since they were last looked at.
+    fresh: BTreeSet<u64>,
 }
 
 /// What to look at for a node.
@@ -79,19 +81,24 @@ impl DeleteTracker {
         }
     }
 
-    /// A node answered durably. Gives all who did.
-    pub fn answered(&mut self, id: DatanodeId, transaction: u64) -> Vec<DatanodeId> {
+    /// A node answered durably.
+    pub fn answered(&mut self, id: DatanodeId, transaction: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.in_flight.remove(&transaction);
             node.again.remove(&transaction);
         }
-        let answers = self.answers.entry(transaction).or_default();
-        answers.insert(id);
-        let all = answers.iter().copied().collect();
+        self.answers.entry(transaction).or_default().insert(id);
+        self.fresh.insert(transaction);
         while self.answers.len() > ANSWERS_MAX {
-            self.answers.pop_first();
+            if let Some((forgotten, _)) = self.answers.pop_first() {
+                self.fresh.remove(&forgotten);
+            }
         }
-        all
+    }
+
+    /// Transactions answered by someone since the last call.
+    pub fn take_fresh(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.fresh)
     }
 
     /// Some member's answer is missing: it is asked (again), unless it is on its way or still ahead of the node's cursor.
@@ -145,7 +152,9 @@ mod tests {
             tracker.sent(id(1), transaction, at(0));
         }
         tracker.skipped(id(1), 4);
-        assert_eq!(tracker.answered(id(1), 2), [id(1)]);
+        tracker.answered(id(1), 2);
+        assert_eq!(tracker.take_fresh(), BTreeSet::from([2]));
+        assert!(tracker.take_fresh().is_empty());
         assert_eq!(tracker.begin(id(1), 1, at(29)), Turn { again: vec![], cursor: 4, room: IN_FLIGHT_MAX - 2 });
         assert_eq!(tracker.begin(id(1), 1, at(30)).again, [1, 3]);
         tracker.sent(id(1), 1, at(30));

@@ -76,10 +76,30 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// A datanode opened a stream. Gives the stream's number; an older stream of the same process is replaced.
+    /// Whether a process may register under this id.
     ///
     /// # Errors
     /// Another process with this id holds a stream and was heard of within `duplicate_window`.
+    pub fn check(
+        &self,
+        id: DatanodeId,
+        incarnation: [u8; 16],
+        now: Duration,
+        duplicate_window: Duration,
+    ) -> Result<(), RefusedNode> {
+        if let Some(other) = self.seen.get(&id) {
+            let silence = now.saturating_sub(other.last_beat);
+            if other.stream != 0 && other.incarnation != incarnation && silence < duplicate_window {
+                return Err(RefusedNode::Duplicate { id, silence_ms: silence.as_millis() as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    /// A datanode opened a stream. Gives the stream's number; an older stream of the same process is replaced.
+    ///
+    /// # Errors
+    /// As [`Nodes::check`].
     pub fn register(
         &mut self,
         id: DatanodeId,
@@ -87,12 +107,7 @@ impl Nodes {
         now: Duration,
         duplicate_window: Duration,
     ) -> Result<u64, RefusedNode> {
-        if let Some(other) = self.seen.get(&id) {
-            let silence = now.saturating_sub(other.last_beat);
-            if other.stream != 0 && other.incarnation != incarnation && silence < duplicate_window {
-                return Err(RefusedNode::Duplicate { id, silence_ms: silence.as_millis() as u64 });
-            }
-        }
+        self.check(id, incarnation, now, duplicate_window)?;
         self.streams += 1;
         let node = self.seen.entry(id).or_insert_with(|| SeenNode {
             incarnation,

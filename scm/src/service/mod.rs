@@ -1,0 +1,6 @@
+//! The doors: datanodes' heartbeats, and calls of the OM and of admins. Decode, authorise, answer.
+
+pub mod admin;
+pub mod block;
+pub mod calls;
+pub mod heartbeat;
