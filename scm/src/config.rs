@@ -75,7 +75,10 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         let check = |holds: bool, text: &str| if holds { Ok(()) } else { Err(Error::invalid(format!("scm: {text}"))) };
         check(self.heartbeat.as_millis() > 0, "heartbeat must be more than 0")?;
-        check(self.stale_after.as_millis() >= 3 * self.heartbeat.as_millis(), "stale_after must be at least 3 heartbeats")?;
+        check(
+            self.stale_after.as_millis() >= 3 * self.heartbeat.as_millis(),
+            "stale_after must be at least 3 heartbeats",
+        )?;
         check(self.dead_after > self.stale_after, "dead_after must be longer than stale_after")?;
         check(self.container_size.get() >= 1 << 20, "container_size must be at least 1MiB")?;
         check((1..=64).contains(&self.open_containers), "open_containers must be 1 to 64")?;

@@ -8,6 +8,8 @@
 //! What is decided (containers, members, epochs, block ids, deletes) is replicated state in `tables/`, changed by `core/` only. What
 //! is observed (health, replicas, free space) is rebuilt from reports after every start. docs/containers.md tells the whole life of a container.
 
+#![cfg_attr(not(test), expect(dead_code, reason = "served once the group opens"))]
+
 pub mod config;
 pub mod core;
 mod execute;
@@ -18,7 +20,14 @@ mod metrics;
 pub mod observe;
 pub mod plan;
 mod scm;
+pub mod server;
 mod service;
 pub mod tables;
 
 pub use config::Config;
+pub use server::Handle;
+
+#[cfg(test)]
+mod log_test;
+#[cfg(test)]
+mod service_test;

@@ -65,10 +65,8 @@ impl Scm {
                 expected.insert(container.id);
             }
         }
-        let limits = Limits {
-            datanodes_min: config.safemode_min_datanodes,
-            reported_min: config.safemode_container_threshold,
-        };
+        let limits =
+            Limits { datanodes_min: config.safemode_min_datanodes, reported_min: config.safemode_container_threshold };
         let started = env.clock.boot();
         let seen = Seen {
             nodes: Nodes::default(),

@@ -85,8 +85,11 @@ pub(super) fn mark_closed(view: &dyn Read, reported: Vec<(ContainerId, Vec<Datan
     change(view, &ids, |container| {
         let reporters = reported.get(&container.id)?;
         let all = container.members.iter().all(|member| reporters.contains(member));
-        (container.state == ContainerState::Closing && all)
-            .then(|| Container { state: ContainerState::Closed, reported: true, ..container.clone() })
+        (container.state == ContainerState::Closing && all).then(|| Container {
+            state: ContainerState::Closed,
+            reported: true,
+            ..container.clone()
+        })
     })
 }
 

@@ -54,15 +54,15 @@ pub(crate) async fn run(scm: Arc<Scm>, shutdown: CancellationToken) {
 
 pub(crate) struct Closer {
     pub scm: Arc<Scm>,
-    /// Whom we told to close what, and when.
-    pub told: HashMap<(ContainerId, DatanodeId), Duration>,
+    /// Whom we told to close what, over which stream, and when. What an ended stream carried may be lost.
+    pub told: HashMap<(ContainerId, DatanodeId), (u64, Duration)>,
 }
 
 impl Closer {
     /// Everything that time alone may have changed.
     pub(crate) async fn review(&mut self) -> Result<()> {
         let now = self.scm.env.clock.boot();
-        self.told.retain(|_, at| now.saturating_sub(*at) < TELL_AGAIN_AFTER);
+        self.told.retain(|_, (_, at)| now.saturating_sub(*at) < TELL_AGAIN_AFTER);
         self.scm.review_safe_mode();
         self.act_on_silence(now).await?;
         let mut ids = self.scm.wakeups.take_containers();
@@ -185,10 +185,14 @@ impl Closer {
         let now = self.scm.env.clock.boot();
         let term = self.scm.term();
         for node in nodes {
-            let fresh = self.told.get(&(container.id, node)).is_some_and(|at| now.saturating_sub(*at) < TELL_AGAIN_AFTER);
+            let Some(stream) = self.scm.queues.stream(node) else { continue };
+            let told = self.told.get(&(container.id, node));
+            if told.is_some_and(|(over, at)| *over == stream && now.saturating_sub(*at) < TELL_AGAIN_AFTER) {
+                continue;
+            }
             let command = CloseContainer { container: container.id.get(), epoch: container.epoch };
-            if !fresh && self.scm.queues.send(node, term, node_command::Command::Close(command)) {
-                self.told.insert((container.id, node), now);
+            if self.scm.queues.send(node, term, node_command::Command::Close(command)) {
+                self.told.insert((container.id, node), (stream, now));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Loops that carry out what was decided, and the queues to datanodes.
 
 pub mod closer;
-pub mod deleter;
 pub mod delete_tracker;
+pub mod deleter;
 pub mod queue;

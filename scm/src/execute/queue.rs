@@ -55,6 +55,11 @@ impl Queues {
         sent
     }
 
+    /// The stream of a node, if it has one.
+    pub fn stream(&self, node: DatanodeId) -> Option<u64> {
+        self.queues.lock().get(&node).map(|(stream, _)| *stream)
+    }
+
     /// Nodes with a stream.
     pub fn nodes(&self) -> Vec<(DatanodeId, u64)> {
         self.queues.lock().iter().map(|(node, (stream, _))| (*node, *stream)).collect()

@@ -77,8 +77,10 @@ fn check_safe_mode(scm: &Scm) -> Result<()> {
         }
         seen.safe_mode.rules(seen.nodes.iter().count())
     };
-    let waiting: Vec<String> = rules.into_iter().filter(|r| !r.satisfied).map(|r| format!("{}: {}", r.name, r.status)).collect();
-    let mut error = Error::new(ErrorCode::SafeMode, format!("no blocks are handed out in safe mode; {}", waiting.join("; ")));
+    let waiting: Vec<String> =
+        rules.into_iter().filter(|r| !r.satisfied).map(|r| format!("{}: {}", r.name, r.status)).collect();
+    let mut error =
+        Error::new(ErrorCode::SafeMode, format!("no blocks are handed out in safe mode; {}", waiting.join("; ")));
     error.retry_after_ms = Some(RETRY_AFTER_MS);
     Err(error)
 }
@@ -121,7 +123,9 @@ pub(super) async fn report_failed_replicas(
 pub(super) async fn queue_deletes(scm: &Scm, call: Call, request: &wire::QueueDeletes) -> Result<Bytes> {
     let ranges: usize = request.containers.iter().map(|container| container.ranges.len().max(1)).sum();
     if ranges > DELETE_RANGES_MAX {
-        return Err(Error::invalid(format!("{ranges} ranges to delete; at most {DELETE_RANGES_MAX} are taken at once")));
+        return Err(Error::invalid(format!(
+            "{ranges} ranges to delete; at most {DELETE_RANGES_MAX} are taken at once"
+        )));
     }
     let mut containers = Vec::with_capacity(request.containers.len());
     for blocks in &request.containers {

@@ -56,8 +56,10 @@ fn authorise(needs: Needs, peer: &Peer) -> Result<()> {
 
 impl Calls {
     async fn serve(&self, call: IncomingCall) -> Result<Bytes> {
-        let request = ScmRequest::decode(call.request.clone()).map_err(|e| Error::invalid(format!("SCM request: {e}")))?;
-        let op = request.op.ok_or_else(|| Error::new(ErrorCode::NotSupported, "this SCM does not know the operation"))?;
+        let request =
+            ScmRequest::decode(call.request.clone()).map_err(|e| Error::invalid(format!("SCM request: {e}")))?;
+        let op =
+            request.op.ok_or_else(|| Error::new(ErrorCode::NotSupported, "this SCM does not know the operation"))?;
         let (name, needs) = describe(&op);
         let allowed = authorise(needs, &call.peer);
         let outcome = match allowed {
@@ -80,11 +82,7 @@ impl Calls {
 
     async fn carry_out(&self, op: Op, call: &IncomingCall) -> Result<Bytes> {
         let scm = &self.0;
-        let id = Call {
-            client: call.peer.client,
-            sequence: call.sequence,
-            lowest_unanswered: call.lowest_unanswered,
-        };
+        let id = Call { client: call.peer.client, sequence: call.sequence, lowest_unanswered: call.lowest_unanswered };
         match op {
             Op::AllocateBlocks(request) => block::allocate(scm, id, &request).await,
             Op::ReportFailedReplicas(request) => block::report_failed_replicas(scm, id, &request).await,

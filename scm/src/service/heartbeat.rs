@@ -124,7 +124,8 @@ async fn refuse(queue: &mpsc::Sender<Outgoing>, first: &NodeReport, error: Error
 
 /// Checks who it is and logs its record. Gives its id and its stream's number.
 async fn register(scm: &Scm, door: &Doorkeeper, first: &NodeReport) -> Result<(DatanodeId, u64)> {
-    let register = first.register.as_ref().ok_or_else(|| Error::invalid("a heartbeat stream begins with a registration"))?;
+    let register =
+        first.register.as_ref().ok_or_else(|| Error::invalid("a heartbeat stream begins with a registration"))?;
     let node = parse(scm, door, register)?;
     let window = scm.config.heartbeat.duration() * DUPLICATE_HEARTBEATS;
     let duplicate = |error: crate::observe::nodes::RefusedNode| Error::invalid(error.to_string());
@@ -163,9 +164,8 @@ fn parse(scm: &Scm, door: &Doorkeeper, register: &Register) -> Result<Node> {
         version: register.version.clone(),
     };
     door.check(&hello, false, scm.env.clock.now_ms())?;
-    let port = |port: u32, name: &str| {
-        u16::try_from(port).map_err(|_| Error::invalid(format!("{name} {port} is not a port")))
-    };
+    let port =
+        |port: u32, name: &str| u16::try_from(port).map_err(|_| Error::invalid(format!("{name} {port} is not a port")));
     if address.host.is_empty() || address.host.len() > TEXT_MAX || register.version.len() > TEXT_MAX {
         return Err(Error::invalid("a registration's host is empty, or it or the version is too long"));
     }
@@ -174,7 +174,9 @@ fn parse(scm: &Scm, door: &Doorkeeper, register: &Register) -> Result<Node> {
         host: address.host.clone(),
         data_port: port(address.data_port, "data_port")?,
         http_port: port(register.http_port, "http_port")?,
-        incarnation: register.incarnation[..].try_into().map_err(|_| Error::invalid("incarnation is not of 16 bytes"))?,
+        incarnation: register.incarnation[..]
+            .try_into()
+            .map_err(|_| Error::invalid("incarnation is not of 16 bytes"))?,
         version: register.version.clone(),
         registered_ms: 0,
     })
@@ -232,15 +234,14 @@ impl Scm {
     }
 }
 
-fn parse_replicas(
-    node: DatanodeId,
-    reports: &[ContainerReplicaReport],
-) -> Vec<(ContainerId, &ContainerReplicaReport)> {
+fn parse_replicas(node: DatanodeId, reports: &[ContainerReplicaReport]) -> Vec<(ContainerId, &ContainerReplicaReport)> {
     let mut replicas = Vec::with_capacity(reports.len());
     for report in reports {
         match ContainerId::new(report.container) {
             Some(id) => replicas.push((id, report)),
-            None => tracing::warn!(datanode = %node, container = report.container, "report of an impossible container id"),
+            None => {
+                tracing::warn!(datanode = %node, container = report.container, "report of an impossible container id")
+            }
         }
     }
     replicas
