@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ozone_common::Result;
 use ozone_common::env::Env;
 use ozone_common::peer::{ClusterSecret, PeerRole};
-use ozone_common::Result;
 use ozone_proto::scm::v1::heartbeats_server::HeartbeatsServer;
 use ozone_rpc::session::hello::Doorkeeper;
 use ozone_rpc::session::{SessionConfig, service};
