@@ -397,3 +397,24 @@ fn with_two_of_three_nodes_a_container_is_degraded_and_used_no_more_once_three_a
     let error = allocate(&mut machine, &[1], 1, 1).reply.unwrap_err();
     assert_eq!(error.code, ErrorCode::InsufficientDatanodes);
 }
+
+#[test]
+fn a_closed_container_loses_no_member_and_a_report_about_an_unknown_epoch_is_refused() {
+    let mut machine = three_nodes();
+    let id = ranges(allocate(&mut machine, &[1, 2, 3], 1, 1))[0].container.id;
+    let report = |machine: &mut Machine, epoch, failed: &[u8]| {
+        machine.run(Command::ReportFailedReplicas { container: id, epoch, failed: ids(failed) }).reply
+    };
+    for epoch in [0, 2] {
+        assert_eq!(report(&mut machine, epoch, &[1]).unwrap_err().code, ErrorCode::InvalidArgument);
+    }
+    machine.run(Command::CloseContainers { containers: vec![id] }).reply.unwrap();
+    machine.run(Command::MarkClosed { containers: vec![(id, ids(&[1, 2, 3]))] }).reply.unwrap();
+    assert_eq!(machine.containers()[&id].state, ContainerState::Closed);
+    assert_eq!(report(&mut machine, 1, &[1]).unwrap_err().code, ErrorCode::ContainerNotOpen);
+    assert!(
+        matches!(report(&mut machine, 1, &[4]), Ok(Reply::Container(container, _)) if container.members.len() == 3)
+    );
+    machine.run(Command::DropMember { node: node_id(1), containers: vec![id] }).reply.unwrap();
+    assert_eq!(machine.containers()[&id].members.len(), 3, "its repair is another matter");
+}
