@@ -10,7 +10,7 @@ use bytes::Bytes;
 use ozone_common::id::BucketId;
 use ozone_common::limits::LIST_LIMIT_MAX;
 use ozone_common::name::KeyName;
-use ozone_kvstore::{Direction, Read, prefix_end};
+use ozone_kvstore::{Direction, Read, Rows, Table, prefix_end};
 use ozone_proto::om::v1 as om;
 
 use super::Stop;
@@ -28,6 +28,26 @@ use crate::tables::{decode, usage};
 /// LIMIT: entries of a page.
 fn page_limit(asked: u32) -> usize {
     if asked == 0 { LIST_LIMIT_MAX as usize } else { asked.min(LIST_LIMIT_MAX) as usize }
+}
+
+/// Rows whose keys begin with `prefix`, from `from` on where that is not below; nothing where it is beyond them.
+fn scan_from<'a>(
+    view: &'a dyn Read,
+    table: Table,
+    prefix: &[u8],
+    from: Bound<&[u8]>,
+) -> ozone_kvstore::Result<Rows<'a>> {
+    let start = match from {
+        Bound::Included(key) | Bound::Excluded(key) if key >= prefix => from,
+        _ => Bound::Included(prefix),
+    };
+    let end = prefix_end(prefix);
+    if let (Bound::Included(key) | Bound::Excluded(key), Some(end)) = (start, &end)
+        && key >= end.as_slice()
+    {
+        return Ok(Box::new(std::iter::empty()));
+    }
+    view.scan(table, start, end.as_deref().map_or(Bound::Unbounded, Bound::Excluded), Direction::Forward)
 }
 
 /// The common prefix that a key falls under: up to and including the first delimiter after the prefix.
@@ -54,7 +74,7 @@ enum Entry<T> {
 /// Where a listing's table is and how its row keys are made.
 struct Walk<'a> {
     view: &'a dyn Read,
-    table: ozone_kvstore::Table,
+    table: Table,
     /// Row key that all rows with a given beginning of the name have in common.
     row_prefix: &'a dyn Fn(&[u8]) -> Vec<u8>,
     /// The name in a row's key.
@@ -78,7 +98,7 @@ impl Walk<'_> {
                 Bound::Excluded(key) => Bound::Excluded(key.as_slice()),
                 Bound::Unbounded => Bound::Unbounded,
             };
-            for row in self.view.scan_prefix(self.table, &whole, bound)? {
+            for row in scan_from(self.view, self.table, &whole, bound)? {
                 let (row_key, row_value) = row?;
                 let name = (self.name)(&row_key)?;
                 match common_prefix(&name, prefix, delimiter) {
@@ -212,7 +232,7 @@ pub(crate) fn parts(
     let Ok(after) = u16::try_from(after) else { return Ok(page) };
     let limit = page_limit(limit);
     let from = part::key(bucket, id, after);
-    for entry in view.scan_prefix(part::TABLE, &part::prefix(bucket, id), Bound::Excluded(&from))? {
+    for entry in scan_from(view, part::TABLE, &part::prefix(bucket, id), Bound::Excluded(&from))? {
         if page.parts.len() == limit {
             page.truncated = true;
             break;
@@ -229,7 +249,7 @@ pub(crate) fn volumes(view: &dyn Read, request: &om::ListVolumes) -> Result<om::
     let limit = page_limit(request.limit);
     let mut page = om::VolumeList::default();
     let after = Bound::Excluded(request.start_after.as_bytes());
-    for entry in view.scan_prefix(volume::TABLE, request.prefix.as_bytes(), after)? {
+    for entry in scan_from(view, volume::TABLE, request.prefix.as_bytes(), after)? {
         if page.volumes.len() == limit {
             page.truncated = true;
             break;
@@ -255,10 +275,7 @@ pub(crate) fn buckets(
     let mut page = om::BucketList::default();
     let prefix = bucket::key(&request.volume, &request.prefix);
     let after = bucket::key(&request.volume, &request.start_after);
-    let end = prefix_end(&prefix);
-    let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    let start = if after > prefix { Bound::Excluded(after.as_ref()) } else { Bound::Included(prefix.as_ref()) };
-    for entry in view.scan(bucket::TABLE, start, end, Direction::Forward)? {
+    for entry in scan_from(view, bucket::TABLE, &prefix, Bound::Excluded(&after))? {
         let (row_key, value) = entry?;
         let row: BucketRow = decode(bucket::TABLE, value)?;
         if !request.owner.is_empty() && request.owner != row.owner {

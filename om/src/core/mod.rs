@@ -31,6 +31,9 @@ use ozone_kvstore::Read;
 use ozone_proto::om::v1::om_response::Op;
 
 use command::Command;
+pub(crate) use multipart::no_upload;
+pub(crate) use multipart_checksum::value_length as checksum_length;
+pub(crate) use secret::{USER_LENGTH_MAX, describe as describe_secret};
 use tx::Tx;
 
 /// What the leader's settings say about changes.

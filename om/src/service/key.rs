@@ -1,0 +1,105 @@
+//! Keys.
+
+use bytes::Bytes;
+use ozone_common::Error;
+use ozone_common::id::ContainerId;
+use ozone_proto::common::v1::LocatedBlock;
+use ozone_proto::om::v1::{self as om, om_response::Op};
+
+use super::{Context, Om, reply};
+use crate::core::command::{Command, CommitKey, Data};
+use crate::core::read::{self, Found};
+use crate::core::list;
+use crate::log::Log;
+use crate::prepare::convert;
+
+impl<L: Log> Om<L> {
+    pub(super) async fn commit_key(&self, context: &Context<'_>, request: om::CommitKey) -> Result<Bytes, Error> {
+        let data = if request.is_inline {
+            if !request.blocks.is_empty() {
+                return Err(Error::invalid("a commit has blocks or inline bytes, not both"));
+            }
+            Data::Inline(request.inline)
+        } else {
+            if !request.inline.is_empty() {
+                return Err(Error::invalid("inline bytes in a commit that says it has none"));
+            }
+            Data::Blocks { blocks: request.blocks, grants: convert::grants(request.grants) }
+        };
+        let commit = CommitKey {
+            holder: context.identity.client,
+            owner: context.owner(String::new())?,
+            address: convert::address(request.bucket)?,
+            key: convert::key(request.key)?,
+            length: request.length,
+            facts: convert::facts(request.meta)?,
+            data,
+            conditions: convert::conditions(request.conditions)?,
+            members: self.members(),
+        };
+        self.change(context, Command::CommitKey(commit)).await
+    }
+
+    pub(super) async fn lookup_key(&self, request: om::LookupKey) -> Result<Bytes, Error> {
+        let address = convert::address(request.bucket)?;
+        let key = convert::key(request.key)?;
+        self.log.read_barrier().await?;
+        let found = {
+            let store = self.log.store();
+            let at = read::find_key(&**store, &address, &key, request.generation)?;
+            if at.spans_rows(request.want_data) {
+                // Rows of one object are read from one snapshot: an overwrite in between must not tear it.
+                let snapshot = store.snapshot();
+                let at = read::find_key(&*snapshot, &address, &key, request.generation)?;
+                read::describe_key(&*snapshot, &key, &at, request.want_data)?
+            } else {
+                read::describe_key(&**store, &key, &at, request.want_data)?
+            }
+        };
+        let Found { info, blocks, inline } = found;
+        let mut answer = om::KeyFound { info: Some(info), blocks: Vec::new(), inline: Bytes::new(), is_inline: false };
+        if let Some(bytes) = inline {
+            answer.inline = bytes;
+            answer.is_inline = true;
+        }
+        if !blocks.is_empty() {
+            let containers: Vec<ContainerId> = blocks.iter().map(|(id, ..)| id.container()).collect();
+            let locations = self.locations.get(&containers, request.refresh).await?;
+            let now_ms = self.env.clock.now_ms();
+            self.metrics.tokens.increment(blocks.len() as u64);
+            answer.blocks = blocks
+                .into_iter()
+                .zip(locations)
+                .map(|((id, block, offset), location)| LocatedBlock {
+                    token: Some(self.tokens.read(id, block.epoch, now_ms)),
+                    block: Some(block),
+                    offset,
+                    replicas: location.members.clone(),
+                })
+                .collect();
+        }
+        Ok(reply(Op::KeyFound(answer)))
+    }
+
+    pub(super) async fn list_keys(&self, request: om::ListKeys) -> Result<Bytes, Error> {
+        let address = convert::address(request.bucket.clone())?;
+        let page = self.read_many(move |view| list::keys(view, &address, &request)).await?;
+        Ok(reply(Op::Keys(page)))
+    }
+
+    pub(super) async fn delete_key(&self, context: &Context<'_>, request: om::DeleteKey) -> Result<Bytes, Error> {
+        let command = Command::DeleteKey {
+            address: convert::address(request.bucket)?,
+            key: convert::key(request.key)?,
+            conditions: convert::conditions(request.conditions)?,
+            must_exist: request.must_exist,
+        };
+        self.change(context, command).await
+    }
+
+    pub(super) async fn delete_keys(&self, context: &Context<'_>, request: om::DeleteKeys) -> Result<Bytes, Error> {
+        let address = convert::address(request.bucket)?;
+        let keys = request.keys.into_iter().map(convert::key).collect();
+        self.change(context, Command::DeleteKeys { address, keys }).await
+    }
+}
