@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ozone_common::Error;
-use ozone_common::config::{ByteSize, SecurityConfig, TimeSpan};
+use ozone_common::config::{ByteSize, TimeSpan};
 use ozone_common::limits::INLINE_LENGTH_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub const TOKEN_SKEW_MS: u64 = 30_000;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where clients and gateways call; port 0 = any free one.
-    pub bind: String,
+    pub rpc_bind: String,
     /// Where metrics and health are served.
     pub http_bind: String,
     /// This role's own folder.
@@ -42,14 +42,14 @@ pub struct Config {
     pub store_cache: ByteSize,
     /// Memory for rows not yet written to files.
     pub store_write_buffer: ByteSize,
-    /// Whether connections are authenticated in full.
-    pub security: SecurityConfig,
+    /// Whether connections are authenticated in full; without it only loopback addresses are bound.
+    pub security_enabled: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            bind: "127.0.0.1:9862".into(),
+            rpc_bind: "127.0.0.1:9862".into(),
             http_bind: "127.0.0.1:9874".into(),
             data: PathBuf::from("om"),
             scm_addresses: vec!["127.0.0.1:9860".into()],
@@ -63,7 +63,7 @@ impl Default for Config {
             inline_max: ByteSize::kib(4),
             store_cache: ByteSize::mib(64),
             store_write_buffer: ByteSize::mib(32),
-            security: SecurityConfig::default(),
+            security_enabled: false,
         }
     }
 }

@@ -4,15 +4,20 @@
 //! does to the `tables`. Reads go `service` → `core` on the applied rows after a read barrier. `background` loops free what was
 //! deleted and end grants. docs/namespace.md tells the whole.
 
+#![cfg_attr(not(test), expect(dead_code, reason = "served once the group opens"))]
+
 mod background;
 mod blocks;
 mod config;
 pub mod core;
 mod error;
+mod identity;
 mod log;
 mod metrics;
 mod prepare;
+mod server;
 mod service;
 pub mod tables;
 
 pub use config::{Config, TOKEN_SKEW_MS};
+pub use server::Handle;

@@ -1,10 +1,10 @@
 //! Settled requests: names parsed, identity known, time, ids and random bytes drawn.
 
 use bytes::Bytes;
+use ozone_common::Error;
 use ozone_common::id::{ClientId, ContainerId, GrantId};
 use ozone_common::name::{BucketName, KeyName, VolumeName};
 use ozone_common::replication::Replication;
-use ozone_common::Error;
 use ozone_proto::common::v1::Block;
 use ozone_proto::om::v1::CompletedPart;
 

@@ -31,8 +31,7 @@ impl Conditions {
             return Err(Error::new(ErrorCode::PreconditionFailed, message));
         }
         if self.if_generation != 0 && self.if_generation != row.generation {
-            let message =
-                format!("key `{key}` is of generation {}, not {}", row.generation, self.if_generation);
+            let message = format!("key `{key}` is of generation {}, not {}", row.generation, self.if_generation);
             return Err(Error::new(ErrorCode::KeyChanged, message));
         }
         Ok(())

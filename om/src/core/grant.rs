@@ -117,7 +117,8 @@ pub(super) fn record_epoch(
         return Err(Error::new(ErrorCode::InvalidBlock, message).into());
     };
     if epoch < range.epoch {
-        let message = format!("epoch {epoch} of container {container} is below {}, under which it was granted", range.epoch);
+        let message =
+            format!("epoch {epoch} of container {container} is below {}, under which it was granted", range.epoch);
         return Err(Error::new(ErrorCode::StaleEpoch, message).into());
     }
     // Epochs only grow: a report that comes late changes nothing.

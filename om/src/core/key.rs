@@ -70,11 +70,7 @@ pub(super) fn commit(tx: &mut Tx<'_>, commit: CommitKey) -> Result<Op, Stop> {
         replication: bucket.replication,
     };
     tx.put_key(id, commit.key.as_bytes(), &row)?;
-    Ok(Op::KeyCommitted(om::KeyCommitted {
-        generation,
-        modified_ms: row.modified_ms,
-        replaced: existing.is_some(),
-    }))
+    Ok(Op::KeyCommitted(om::KeyCommitted { generation, modified_ms: row.modified_ms, replaced: existing.is_some() }))
 }
 
 /// Removes a key.
@@ -97,11 +93,7 @@ pub(super) fn delete(
 }
 
 /// Removes keys; each has an outcome of its own.
-pub(super) fn delete_many(
-    tx: &mut Tx<'_>,
-    address: &Address,
-    keys: Vec<Result<KeyName, Error>>,
-) -> Result<Op, Stop> {
+pub(super) fn delete_many(tx: &mut Tx<'_>, address: &Address, keys: Vec<Result<KeyName, Error>>) -> Result<Op, Stop> {
     if keys.len() > DELETE_KEYS_MAX {
         return Err(Error::invalid(format!("{} keys; {DELETE_KEYS_MAX} are the most", keys.len())).into());
     }

@@ -140,9 +140,9 @@ pub(crate) fn keys(view: &dyn Read, address: &Address, request: &om::ListKeys) -
     let name = |row_key: &[u8]| key::split(row_key).map(|(_, name)| Bytes::copy_from_slice(name));
     let walk = Walk { view, table: key::TABLE, row_prefix: &row_prefix, name: &name };
     let marker = &request.start_after;
-    let from = walk.after_common(&request.prefix, &request.delimiter, marker).unwrap_or_else(|| {
-        if marker.is_empty() { Bound::Unbounded } else { Bound::Excluded(row_prefix(marker)) }
-    });
+    let from = walk
+        .after_common(&request.prefix, &request.delimiter, marker)
+        .unwrap_or_else(|| if marker.is_empty() { Bound::Unbounded } else { Bound::Excluded(row_prefix(marker)) });
     let limit = page_limit(request.limit);
     let mut page = om::KeyList::default();
     page.truncated = walk.run(&request.prefix, &request.delimiter, from, |entry| {
@@ -225,7 +225,12 @@ pub(crate) fn parts(
     let mut page = om::PartList {
         parts: Vec::new(),
         truncated: false,
-        meta: Some(om::ObjectMeta { headers, user, checksum: row.checksum.as_ref().map(Into::into), ..Default::default() }),
+        meta: Some(om::ObjectMeta {
+            headers,
+            user,
+            checksum: row.checksum.as_ref().map(Into::into),
+            ..Default::default()
+        }),
         owner: row.owner,
         initiated_ms: row.initiated_ms,
     };

@@ -93,12 +93,7 @@ impl Executor for Core {
     type Command = Command;
     type Hint = Hint;
 
-    fn execute(
-        &mut self,
-        view: &dyn Read,
-        stamp: Stamp,
-        command: Command,
-    ) -> ozone_kvstore::Result<Effects<Hint>> {
+    fn execute(&mut self, view: &dyn Read, stamp: Stamp, command: Command) -> ozone_kvstore::Result<Effects<Hint>> {
         execute(&self.settings, view, stamp, command)
     }
 }

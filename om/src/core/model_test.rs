@@ -3,11 +3,12 @@
 //! The model keeps maps and sets and knows nothing of rows. After each command the outcomes are compared, at the end the whole contents and
 //! every named invariant. Some effects stay in the overlay for a while, as in the real group.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use ozone_common::env::{Rng, SeededRng};
 use ozone_common::env::mem_disk::MemDisk;
+use ozone_common::env::{Rng, SeededRng};
 use ozone_common::id::{BlockId, ClientId, ContainerId, GrantId};
 use ozone_common::limits::PART_LENGTH_MIN;
 use ozone_common::name::{BucketName, KeyName, VolumeName};
@@ -92,6 +93,8 @@ struct World {
     next_container: u64,
     model: Model,
     rng: SeededRng,
+    /// How often each kind of command took effect, and was refused.
+    seen: RefCell<BTreeMap<(String, bool), u32>>,
 }
 
 fn client(at: usize) -> ClientId {
@@ -115,6 +118,7 @@ impl World {
             next_container: 1,
             model: Model::default(),
             rng: SeededRng::new(seed),
+            seen: RefCell::default(),
         }
     }
 
@@ -216,13 +220,23 @@ impl World {
             .take(lengths.len())
             .collect();
         if free.len() < lengths.len() {
-            let block = Block { id: block_id(grant.container, grant.first + grant.count), epoch: 1, length: lengths[0], crc32c: 0 };
+            let block = Block {
+                id: block_id(grant.container, grant.first + grant.count),
+                epoch: 1,
+                length: lengths[0],
+                crc32c: 0,
+            };
             return (vec![block; lengths.len()], vec![GrantId(id)], Some(ErrorCode::InvalidBlock));
         }
         let mut blocks: Vec<Block> = free
             .iter()
             .zip(lengths)
-            .map(|(id, length)| Block { id: *id, epoch: 1 + self.pick(grant.epoch_now as usize) as u32, length: *length, crc32c: 7 })
+            .map(|(id, length)| Block {
+                id: *id,
+                epoch: 1 + self.pick(grant.epoch_now as usize) as u32,
+                length: *length,
+                crc32c: 7,
+            })
             .collect();
         let bad = Some(ErrorCode::InvalidBlock);
         let wrong = match fault {
@@ -288,6 +302,7 @@ impl World {
     }
 
     fn expect(&self, what: &str, outcome: &Outcome, want: Option<ErrorCode>) -> bool {
+        *self.seen.borrow_mut().entry((what.to_owned(), want.is_none())).or_default() += 1;
         match want {
             None => assert!(outcome.is_ok(), "{what}: {outcome:?}"),
             Some(code) => assert_eq!(outcome.as_ref().err(), Some(&code), "{what}"),
@@ -538,7 +553,8 @@ impl World {
 
     fn any_upload(&self) -> Option<((String, String), Vec<u8>, UploadId)> {
         let ids = &self.model.upload_ids;
-        ids.get(self.pick(ids.len().max(1))).map(|(volume, bucket, key, id)| ((volume.clone(), bucket.clone()), key.clone(), *id))
+        ids.get(self.pick(ids.len().max(1)))
+            .map(|(volume, bucket, key, id)| ((volume.clone(), bucket.clone()), key.clone(), *id))
     }
 
     fn commit_part(&mut self) {
@@ -740,6 +756,7 @@ fn name(key: &[u8]) -> KeyName {
 
 #[test]
 fn random_histories_equal_the_model() {
+    let mut seen: BTreeMap<(String, bool), u32> = BTreeMap::new();
     for seed in 0..48 {
         let mut world = World::new(seed);
         for step in 0..250 {
@@ -751,6 +768,17 @@ fn random_histories_equal_the_model() {
         world.check();
         // In the end everything goes, and every block that was ever granted has been handed over.
         world.drain();
+        for (kind, count) in world.seen.take() {
+            *seen.entry(kind).or_default() += count;
+        }
+    }
+    for what in
+        ["commit", "commit inline", "commit part", "complete", "abort", "delete", "renew", "record epoch", "revoke"]
+    {
+        for done in [true, false] {
+            let count = seen.get(&(what.to_owned(), done)).copied().unwrap_or(0);
+            assert!(count >= 20, "`{what}` with success {done}: {count} times");
+        }
     }
 }
 
@@ -789,13 +817,18 @@ impl World {
 }
 
 /// What a listing shows, from a sorted list of keys.
-fn model_page(keys: &BTreeSet<Vec<u8>>, prefix: &[u8], delimiter: &[u8], after: &[u8], limit: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
+fn model_page(
+    keys: &BTreeSet<Vec<u8>>,
+    prefix: &[u8],
+    delimiter: &[u8],
+    after: &[u8],
+    limit: usize,
+) -> (Vec<(bool, Vec<u8>)>, bool) {
     let mut entries: Vec<(bool, Vec<u8>)> = Vec::new();
     for key in keys.iter().filter(|key| key.starts_with(prefix)) {
         let rest = &key[prefix.len()..];
-        let at = (!delimiter.is_empty())
-            .then(|| (0..rest.len()).find(|at| rest[*at..].starts_with(delimiter)))
-            .flatten();
+        let at =
+            (!delimiter.is_empty()).then(|| (0..rest.len()).find(|at| rest[*at..].starts_with(delimiter))).flatten();
         let entry = match at {
             Some(at) => (true, key[..prefix.len() + at + delimiter.len()].to_vec()),
             None => (false, key.clone()),

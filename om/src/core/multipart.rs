@@ -46,8 +46,8 @@ pub(super) fn initiate(tx: &mut Tx<'_>, initiate: InitiateUpload) -> Result<Op, 
 pub(super) fn commit_part(tx: &mut Tx<'_>, commit: CommitPart) -> Result<Op, Stop> {
     let bucket_row = tx.bucket(&commit.address)?;
     let bucket = BucketId(bucket_row.id);
-    let upload = upload::get(tx.view, bucket, commit.key.as_bytes(), commit.upload)?
-        .ok_or_else(|| no_upload(commit.upload))?;
+    let upload =
+        upload::get(tx.view, bucket, commit.key.as_bytes(), commit.upload)?.ok_or_else(|| no_upload(commit.upload))?;
     if commit.part == 0 || u32::from(commit.part) > PART_NUMBER_MAX {
         let message = format!("part number {}; 1 to {PART_NUMBER_MAX} are possible", commit.part);
         return Err(Error::invalid(message).into());
@@ -179,7 +179,8 @@ fn choose(
     bucket: BucketId,
     complete: &CompleteUpload,
 ) -> Result<(Vec<PartRow>, Vec<(u16, PartRow)>), Stop> {
-    let bad = |number: u32, why: &str| Stop::Refused(Error::new(ErrorCode::InvalidPart, format!("part {number} {why}")));
+    let bad =
+        |number: u32, why: &str| Stop::Refused(Error::new(ErrorCode::InvalidPart, format!("part {number} {why}")));
     let mut wanted = complete.parts.iter().peekable();
     let (mut parts, mut unused) = (Vec::with_capacity(complete.parts.len()), Vec::new());
     for entry in tx.view.scan_prefix(part::TABLE, &part::prefix(bucket, complete.upload), Bound::Unbounded)? {
@@ -240,9 +241,8 @@ fn object_checksum(
     let kind = upload.checksum.as_ref().or(expected);
     let computed = kind.and_then(|kind| checksum::whole(kind.algorithm, kind.composite, sums()));
     if let Some(expected) = expected {
-        let holds = computed
-            .as_ref()
-            .is_some_and(|sum| sum.algorithm == expected.algorithm && sum.value == expected.value);
+        let holds =
+            computed.as_ref().is_some_and(|sum| sum.algorithm == expected.algorithm && sum.value == expected.value);
         if !holds {
             let message = "the object's checksum is not the one that the parts give";
             return Err(Error::new(ErrorCode::ChecksumMismatch, message));

@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
-use ozone_common::id::BucketId;
 use ozone_common::Error;
+use ozone_common::id::BucketId;
 use ozone_proto::om::v1::om_response::Op;
 
 use super::tx::{Tx, empty};
@@ -24,12 +24,14 @@ pub(super) fn purged(tx: &mut Tx<'_>, from: u64, through: u64) -> Result<Op, Sto
 /// Moves the blocks of at most `limit` parts of the first upload in the queue to `deleted`, and takes the upload off
 /// the queue where those were the last.
 pub(super) fn reclaim_parts(tx: &mut Tx<'_>, limit: usize) -> Result<Op, Stop> {
-    let first = tx.view.scan(deleted::PARTS, Bound::Unbounded, Bound::Unbounded, ozone_kvstore::Direction::Forward)?.next();
+    let first =
+        tx.view.scan(deleted::PARTS, Bound::Unbounded, Bound::Unbounded, ozone_kvstore::Direction::Forward)?.next();
     let Some((queue_key, value)) = first.transpose()? else {
         return Ok(empty());
     };
     let row: DeletedPartsRow = decode(deleted::PARTS, value)?;
-    let upload = UploadId::from_slice(&row.upload).ok_or_else(|| corrupt(deleted::PARTS, "an upload id not of 16 bytes"))?;
+    let upload =
+        UploadId::from_slice(&row.upload).ok_or_else(|| corrupt(deleted::PARTS, "an upload id not of 16 bytes"))?;
     let prefix = part::prefix(BucketId(row.bucket), upload);
     let (mut spans, mut last, mut more) = (Vec::new(), None, false);
     for (taken, entry) in tx.view.scan_prefix(part::TABLE, &prefix, Bound::Unbounded)?.enumerate() {

@@ -142,7 +142,8 @@ pub(crate) fn describe_key(view: &dyn Read, name: &KeyName, at: &KeyAt, want_dat
         }
     }
     if !row.upload.is_empty() {
-        let upload = UploadId::from_slice(&row.upload).ok_or_else(|| corrupt(key::TABLE, "an upload id not of 16 bytes"))?;
+        let upload =
+            UploadId::from_slice(&row.upload).ok_or_else(|| corrupt(key::TABLE, "an upload id not of 16 bytes"))?;
         for entry in view.scan_prefix(part::TABLE, &part::prefix(id, upload), Bound::Unbounded)? {
             let (part_key, part_value) = entry?;
             let number = part::split(&part_key)?.2;

@@ -6,9 +6,9 @@ use ozone_proto::om::v1::om_response::Op;
 
 use super::tx::{Tx, empty, no_volume};
 use super::{Stop, read};
+use crate::tables::encode;
 use crate::tables::meta::{self, Fact, LAYOUT_VERSION};
 use crate::tables::volume::{self, VolumeRow};
-use crate::tables::encode;
 
 /// Makes a volume.
 pub(super) fn create(tx: &mut Tx<'_>, name: &VolumeName, owner: &str) -> Result<Op, Stop> {

@@ -90,7 +90,8 @@ pub fn conditions(wire: Option<om::Conditions>) -> Result<Conditions, Error> {
 }
 
 fn check_sizes(meta: &om::ObjectMeta) -> Result<(), Error> {
-    let size = |map: &std::collections::HashMap<String, String>| map.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>();
+    let size =
+        |map: &std::collections::HashMap<String, String>| map.iter().map(|(n, v)| n.len() + v.len()).sum::<usize>();
     let user = size(&meta.user);
     if user > USER_METADATA_MAX {
         let message = format!("user metadata of {user} bytes; {USER_METADATA_MAX} are the most");
@@ -145,7 +146,8 @@ mod tests {
         assert_eq!((part(1).unwrap(), part(10_000).unwrap()), (1, 10_000));
         assert!(md5(Bytes::from(vec![0; 15])).is_err());
         assert!(md5(Bytes::from(vec![0; 16])).is_ok() && md5(Bytes::new()).is_ok());
-        let sum = |algorithm, length| Some(om::Checksum { algorithm, value: vec![0; length].into(), ..Default::default() });
+        let sum =
+            |algorithm, length| Some(om::Checksum { algorithm, value: vec![0; length].into(), ..Default::default() });
         for (algorithm, length) in [(1, 4), (2, 4), (3, 8), (4, 20), (5, 32)] {
             assert!(checksum(sum(algorithm, length)).unwrap().is_some());
             assert!(checksum(sum(algorithm, length + 1)).is_err());

@@ -62,8 +62,7 @@ impl<L: Log> Om<L> {
     pub(super) async fn info_bucket(&self, request: om::InfoBucket) -> Result<Bytes, Error> {
         let address = convert::address(request.address)?;
         self.log.read_barrier().await?;
-        let info =
-            read::info_bucket(&**self.log.store(), &address, self.inline_setting(), self.members())?;
+        let info = read::info_bucket(&**self.log.store(), &address, self.inline_setting(), self.members())?;
         Ok(reply(Op::Bucket(info)))
     }
 

@@ -24,7 +24,10 @@ const NODES_MAX: usize = 64;
 impl<L: Log> Om<L> {
     pub(super) async fn acquire_grant(&self, context: &Context<'_>, request: om::AcquireGrant) -> Result<Bytes, Error> {
         if request.blocks == 0 || request.blocks > BLOCKS_MAX {
-            return Err(Error::invalid(format!("a grant of {} blocks; 1 to {BLOCKS_MAX} are possible", request.blocks)));
+            return Err(Error::invalid(format!(
+                "a grant of {} blocks; 1 to {BLOCKS_MAX} are possible",
+                request.blocks
+            )));
         }
         if request.max_block_length == 0 || request.max_block_length > BLOCK_LENGTH_MAX {
             let message =
@@ -50,9 +53,10 @@ impl<L: Log> Om<L> {
         let bytes = self.change(context, Command::AcquireGrant(acquire)).await?;
         let Op::Grant(granted) = decode_reply(bytes)? else { return Err(unexpected("AcquireGrant")) };
         // A repeated call gets its first answer: what was taken now is not in it.
-        let ours = granted.ranges.iter().zip(&taken.ranges).all(|(granted, taken)| {
-            granted.container == taken.container && granted.first_local == taken.first_local
-        });
+        let ours =
+            granted.ranges.iter().zip(&taken.ranges).all(|(granted, taken)| {
+                granted.container == taken.container && granted.first_local == taken.first_local
+            });
         if !ours {
             self.pool.give_back(&want, &taken);
         }
@@ -79,19 +83,20 @@ impl<L: Log> Om<L> {
     }
 
     pub(super) async fn release_grant(&self, context: &Context<'_>, request: om::ReleaseGrant) -> Result<Bytes, Error> {
-        let command =
-            Command::ReleaseGrant { holder: context.identity.client, grant: GrantId(request.grant) };
+        let command = Command::ReleaseGrant { holder: context.identity.client, grant: GrantId(request.grant) };
         self.change(context, command).await
     }
 
     /// Puts tokens and addresses into a grant.
     async fn dress(&self, mut granted: om::Grant) -> Result<Bytes, Error> {
-        let containers =
-            granted.ranges.iter().map(|range| container_id(range.container)).collect::<Result<Vec<ContainerId>, _>>()?;
+        let containers = granted
+            .ranges
+            .iter()
+            .map(|range| container_id(range.container))
+            .collect::<Result<Vec<ContainerId>, _>>()?;
         let locations = self.locations.get(&containers, false).await?;
         for ((range, container), location) in granted.ranges.iter_mut().zip(containers).zip(locations) {
-            let span =
-                Span { container, first_local: range.first_local, count: range.count, epoch: range.epoch };
+            let span = Span { container, first_local: range.first_local, count: range.count, epoch: range.epoch };
             range.token = Some(self.tokens.write(span, granted.expires_ms, granted.max_block_length));
             range.replicas = location.members.clone();
         }

@@ -8,8 +8,8 @@ use ozone_proto::om::v1::{self as om, om_response::Op};
 
 use super::{Context, Om, reply};
 use crate::core::command::{Command, CommitKey, Data};
-use crate::core::read::{self, Found};
 use crate::core::list;
+use crate::core::read::{self, Found};
 use crate::log::Log;
 use crate::prepare::convert;
 

@@ -7,9 +7,9 @@ mod grant;
 mod key;
 mod multipart;
 mod secret;
-mod status;
 #[cfg(test)]
 mod service_test;
+mod status;
 
 use std::sync::Arc;
 

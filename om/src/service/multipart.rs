@@ -11,7 +11,11 @@ use crate::log::Log;
 use crate::prepare::convert;
 
 impl<L: Log> Om<L> {
-    pub(super) async fn initiate_upload(&self, context: &Context<'_>, request: om::InitiateUpload) -> Result<Bytes, Error> {
+    pub(super) async fn initiate_upload(
+        &self,
+        context: &Context<'_>,
+        request: om::InitiateUpload,
+    ) -> Result<Bytes, Error> {
         let initiate = InitiateUpload {
             address: convert::address(request.bucket)?,
             key: convert::key(request.key)?,
@@ -53,7 +57,11 @@ impl<L: Log> Om<L> {
         Ok(reply(Op::Uploads(page)))
     }
 
-    pub(super) async fn complete_upload(&self, context: &Context<'_>, request: om::CompleteUpload) -> Result<Bytes, Error> {
+    pub(super) async fn complete_upload(
+        &self,
+        context: &Context<'_>,
+        request: om::CompleteUpload,
+    ) -> Result<Bytes, Error> {
         let complete = CompleteUpload {
             address: convert::address(request.bucket)?,
             key: convert::key(request.key)?,

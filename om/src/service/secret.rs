@@ -39,6 +39,9 @@ fn check_user(user: String) -> Result<String, Error> {
     if fits && user.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b',' | b'=')) {
         Ok(user)
     } else {
-        Err(Error::invalid(format!("user name `{}`: 1 to {USER_LENGTH_MAX} visible ASCII characters without `/`, `,` and `=` are needed", user.escape_debug())))
+        Err(Error::invalid(format!(
+            "user name `{}`: 1 to {USER_LENGTH_MAX} visible ASCII characters without `/`, `,` and `=` are needed",
+            user.escape_debug()
+        )))
     }
 }

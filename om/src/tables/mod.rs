@@ -40,7 +40,10 @@ pub const TABLES: &[(Table, TableOptions)] = &[
 
 /// A row that cannot be what we wrote: the member stops rather than guess.
 pub(crate) fn corrupt(table: Table, detail: impl std::fmt::Display) -> ozone_kvstore::Error {
-    ozone_kvstore::Error::Corrupt { attempted: format!("read a row of table `{}`", table.0), detail: detail.to_string() }
+    ozone_kvstore::Error::Corrupt {
+        attempted: format!("read a row of table `{}`", table.0),
+        detail: detail.to_string(),
+    }
 }
 
 /// Decodes a value.
