@@ -18,5 +18,5 @@ pub mod client;
 mod io;
 pub mod server;
 
-pub use client::{Connection, DataClient, DataOptions, Lane, ResponseStream, Target};
+pub use client::{Connection, DataClient, DataOptions, Lane, PendingAnswer, ResponseStream, Target};
 pub use server::{DataHandler, DataServerConfig, PeerInfo, Responder, serve};

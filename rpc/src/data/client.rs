@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -306,13 +306,24 @@ impl Connection {
         payload: Bytes,
         deadline: Instant,
     ) -> Result<(Response, Bytes), Error> {
-        let (sender, mut answer) = oneshot::channel();
+        self.send(request, payload, deadline).await?.wait(deadline).await
+    }
+
+    /// Sends one request without waiting for its answer: requests sent one after the other arrive in that order.
+    ///
+    /// cancel-safe: dropped while it waits for credit, nothing was sent.
+    ///
+    /// # Errors
+    /// Those of [`Connection::call`] that come before the answer.
+    pub async fn send(
+        self: &Arc<Self>,
+        request: &Request,
+        payload: Bytes,
+        deadline: Instant,
+    ) -> Result<PendingAnswer, Error> {
+        let (sender, answer) = oneshot::channel();
         let held = self.begin(request, payload, 0, Waiter::One(sender), deadline).await?;
-        match timeout_at(deadline, &mut answer).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(self.failure()),
-            Err(_) => Err(held.late()),
-        }
+        Ok(PendingAnswer { held, answer })
     }
 
     /// Sends one request that is answered by several frames, with `answer_bytes` of payload at most.
@@ -462,6 +473,26 @@ impl Held {
     }
 }
 
+/// A request on its way; dropped, its answer is discarded.
+pub struct PendingAnswer {
+    held: Held,
+    answer: oneshot::Receiver<Result<(Response, Bytes), Error>>,
+}
+
+impl PendingAnswer {
+    /// Waits for the answer. cancel-safe.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub async fn wait(&mut self, deadline: Instant) -> Result<(Response, Bytes), Error> {
+        match timeout_at(deadline, &mut self.answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(self.held.connection.failure()),
+            Err(_) => Err(self.held.late()),
+        }
+    }
+}
+
 /// The answers of one call.
 pub struct ResponseStream {
     held: Held,
@@ -476,17 +507,35 @@ impl ResponseStream {
     /// # Errors
     /// As [`Connection::call`]; after an error there is nothing more.
     pub async fn next(&mut self) -> Result<Option<(Response, Bytes)>, Error> {
-        if self.ended {
-            return Ok(None);
+        let deadline = self.deadline;
+        match timeout_at(deadline, std::future::poll_fn(|cx| self.poll_next(cx))).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.give_up()),
         }
-        let outcome = match timeout_at(self.deadline, self.answers.recv()).await {
-            Ok(Some(outcome)) => outcome,
+    }
+
+    /// [`ResponseStream::next`] without its deadline, for callers that watch the time themselves.
+    ///
+    /// # Errors
+    /// As [`ResponseStream::next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<(Response, Bytes)>, Error>> {
+        if self.ended {
+            return Poll::Ready(Ok(None));
+        }
+        let outcome = match self.answers.poll_recv(cx) {
+            Poll::Ready(Some(outcome)) => outcome,
             // Only an answer marked as the last ends a stream in order.
-            Ok(None) => Err(self.held.connection.failure()),
-            Err(_) => Err(self.held.late()),
+            Poll::Ready(None) => Err(self.held.connection.failure()),
+            Poll::Pending => return Poll::Pending,
         };
         self.ended = outcome.as_ref().map_or(true, |(_, _, last)| *last);
-        outcome.map(|(response, payload, _)| Some((response, payload)))
+        Poll::Ready(outcome.map(|(response, payload, _)| Some((response, payload))))
+    }
+
+    /// Ends the stream as of a deadline that passed; gives the error.
+    pub fn give_up(&mut self) -> Error {
+        self.ended = true;
+        self.held.late()
     }
 }
 
