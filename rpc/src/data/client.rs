@@ -345,6 +345,22 @@ impl Connection {
         Ok(ResponseStream { held, answers, deadline, ended: false })
     }
 
+    /// Sends a request whose answer nobody waits for, without credit: for small farewells. Nothing is sent where the
+    /// connection is gone.
+    pub fn notify(&self, request: &Request) {
+        let call = {
+            let mut calls = self.calls.lock();
+            let call = calls.next;
+            calls.next += 1;
+            call
+        };
+        match encode_head(Kind::Request, true, call, request, 0) {
+            // A connection that is gone has told the datanode already.
+            Ok(head) => drop(self.outbox.push(head, Bytes::new(), |_| {})),
+            Err(error) => tracing::debug!(target = %self.target, error = %error, "notice not sent"),
+        }
+    }
+
     async fn begin(
         self: &Arc<Self>,
         request: &Request,
