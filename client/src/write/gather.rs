@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn late_ones_fail_only_after_a_first_success() {
         let call = |ms: u64, good: bool| {
             async move {
@@ -63,14 +63,14 @@ mod tests {
         let late = Duration::from_millis(100);
         let start = Instant::now();
         let far = start + Duration::from_secs(60);
-        let got = gather(vec![(0, call(500, true)), (1, call(550, true)), (2, call(900, true))], late, far).await;
-        assert_eq!(start.elapsed().as_millis(), 600);
+        let got = gather(vec![(0, call(50, true)), (1, call(60, true)), (2, call(9000, true))], late, far).await;
+        assert!((150..3000).contains(&start.elapsed().as_millis()));
         assert_eq!(got.done.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(
             got.failed.iter().map(|(i, e)| (*i, e.code)).collect::<Vec<_>>(),
             [(2, ErrorCode::DeadlineExceeded)]
         );
-        let got = gather(vec![(0, call(1, false)), (1, call(5000, true))], late, far).await;
+        let got = gather(vec![(0, call(1, false)), (1, call(200, true))], late, far).await;
         assert_eq!((got.done.len(), got.failed.len()), (1, 1), "a failure starts no timer");
         let got = gather(vec![(0, call(5000, true))], late, Instant::now() + late).await;
         assert_eq!((got.done.len(), got.failed.len()), (0, 1));
