@@ -4,7 +4,7 @@
 //! does to the `tables`. Reads go `service` → `core` on the applied rows after a read barrier. `background` loops free what was
 //! deleted and end grants. docs/namespace.md tells the whole.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "served once the group opens"))]
+#![expect(dead_code, reason = "served once the group opens")]
 
 mod background;
 mod blocks;

@@ -145,3 +145,29 @@ fn run(tx: &mut Tx<'_>, command: Command) -> Result<Op, Stop> {
         Command::Format => volume::format(tx),
     }
 }
+
+/// Finds a key and where its bytes are; for benches and offline tools.
+///
+/// # Errors
+/// As the operation LookupKey.
+pub fn lookup(
+    view: &dyn Read,
+    address: &command::Address,
+    key: &ozone_common::name::KeyName,
+) -> Result<ozone_proto::om::v1::KeyInfo, Error> {
+    let at = read::find_key(view, address, key, 0)?;
+    Ok(read::describe_key(view, key, &at, true)?.info)
+}
+
+/// A page of keys; for benches and offline tools.
+///
+/// # Errors
+/// As the operation ListKeys.
+pub fn list_keys(
+    view: &dyn Read,
+    address: &command::Address,
+    start_after: bytes::Bytes,
+) -> Result<ozone_proto::om::v1::KeyList, Error> {
+    let request = ozone_proto::om::v1::ListKeys { start_after, ..Default::default() };
+    Ok(list::keys(view, address, &request)?)
+}

@@ -273,7 +273,7 @@ impl World {
     fn unmark(&mut self, blocks: &[Block], wrong: Option<ErrorCode>) {
         if wrong.is_none() {
             for grant in self.model.grants.values_mut() {
-                blocks.iter().for_each(|block| drop(grant.used.remove(&block.id)));
+                grant.used.retain(|id| blocks.iter().all(|block| block.id != *id));
             }
         }
     }

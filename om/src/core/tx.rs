@@ -17,7 +17,6 @@ use super::{Hint, Settings, Stop};
 use crate::tables::bucket::{self, BucketRow};
 use crate::tables::deleted::{self, BlockSpan, DeletedPartsRow, DeletedRow};
 use crate::tables::key::{KeyRow, Slice};
-use crate::tables::upload::UploadId;
 use crate::tables::usage::{self, UsageRow};
 use crate::tables::{encode, value};
 

@@ -10,6 +10,8 @@ mod secret;
 #[cfg(test)]
 mod service_test;
 mod status;
+#[cfg(test)]
+mod test_support;
 
 use std::sync::Arc;
 

@@ -335,8 +335,8 @@ mod tests {
     #[test]
     fn a_single_block_is_as_long_as_its_row() {
         let block = common::Block { id: 7 << 24 | 10, epoch: 1, length: 4096, crc32c: 9 };
-        let two = [block.clone(), common::Block { id: 7 << 24 | 11, ..block.clone() }];
-        assert_eq!(slices(&[block.clone()], 4096)[0].sealed, 0);
+        let two = [block, common::Block { id: 7 << 24 | 11, ..block }];
+        assert_eq!(slices(&[block], 4096)[0].sealed, 0);
         for (list, length) in [(&two[..1], 4096), (&two[..], 8192)] {
             let back: Vec<_> = blocks(&slices(list, length), length).unwrap().into_iter().map(|(_, b)| b).collect();
             assert_eq!(back, list);
