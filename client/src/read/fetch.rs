@@ -1,7 +1,7 @@
 //! One stretch of one block, from whichever replica gives it.
 //!
-//! At most two replicas are asked at a time: the second one where the first has given nothing for longer than it usually
-//! takes. Whoever gives the next verified piece goes on alone.
+//! One replica is asked; a second one where the first has given nothing for longer than it usually takes, a third where both
+//! have given nothing for `hedge_max`. Whoever gives the next verified piece goes on alone.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,6 +25,8 @@ use crate::locate::targets;
 
 /// Reads of up to this go between small calls.
 const SMALL_LANE_MAX: u64 = 64 << 10;
+/// LIMIT: replicas asked at a time.
+const ASKED_MAX: usize = 3;
 const WINDOW: u64 = BYTES_PER_CHECKSUM as u64;
 
 /// A block and where it is.
@@ -255,14 +257,15 @@ impl Fetch {
 
     /// Ready where another replica was asked.
     fn poll_hedge(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.readers.len() != 1 || self.untried.is_empty() {
+        if self.readers.len() >= ASKED_MAX || self.untried.is_empty() {
             return Poll::Pending;
         }
         let latencies = &self.client.inner.latencies;
         let hedge = match &mut self.hedge {
             Some(hedge) => hedge,
             None => {
-                let node = self.readers.first().and_then(|reader| self.source.replicas.get(reader.replica));
+                let only = if self.readers.len() == 1 { self.readers.first() } else { None };
+                let node = only.and_then(|reader| self.source.replicas.get(reader.replica));
                 let wait = node.map_or(latencies.hedge_max(), |target| latencies.hedge_after(target.datanode));
                 self.hedge_free = wait >= latencies.hedge_max();
                 self.hedge.insert(Box::pin(sleep_until(Instant::now() + wait)))
