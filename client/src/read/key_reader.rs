@@ -244,6 +244,7 @@ impl KeyReader {
             want_data: true,
             generation: self.generation,
             refresh: true,
+            ..LookupKey::default()
         };
         self.refreshing = Some(
             async move {

@@ -2,16 +2,27 @@
 
 use bytes::Bytes;
 use ozone_common::Error;
-use ozone_common::id::ContainerId;
-use ozone_proto::common::v1::LocatedBlock;
+use ozone_common::id::{BlockId, ContainerId};
+use ozone_common::name::KeyName;
+use ozone_kvstore::Read;
+use ozone_proto::common::v1::{Block, LocatedBlock};
 use ozone_proto::om::v1::{self as om, om_response::Op};
 
 use super::{Context, Om, reply};
-use crate::core::command::{Command, CommitKey, Data};
+use crate::core::command::{Address, Command, CommitKey, Data};
 use crate::core::list;
 use crate::core::read::{self, Found};
 use crate::log::Log;
 use crate::prepare::convert;
+
+/// Objects of more parts are read on a thread that may block.
+const PARTS_INLINE_MAX: u32 = 64;
+
+/// Drops blocks that hold nothing of the range; `length` 0 = to the end.
+fn keep_range(blocks: &mut Vec<(BlockId, Block, u64)>, offset: u64, length: u64) {
+    let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
+    blocks.retain(|(_, block, start)| *start < end && start.saturating_add(block.length) > offset);
+}
 
 impl<L: Log> Om<L> {
     pub(super) async fn commit_key(&self, context: &Context<'_>, request: om::CommitKey) -> Result<Bytes, Error> {
@@ -40,23 +51,13 @@ impl<L: Log> Om<L> {
         self.change(context, Command::CommitKey(commit)).await
     }
 
-    pub(super) async fn lookup_key(&self, request: om::LookupKey) -> Result<Bytes, Error> {
-        let address = convert::address(request.bucket)?;
-        let key = convert::key(request.key)?;
+    pub(super) async fn lookup_key(&self, mut request: om::LookupKey) -> Result<Bytes, Error> {
+        let address = convert::address(request.bucket.take())?;
+        let key = convert::key(std::mem::take(&mut request.key))?;
         self.log.read_barrier().await?;
-        let found = {
-            let store = self.log.store();
-            let at = read::find_key(&**store, &address, &key, request.generation)?;
-            if at.spans_rows(request.want_data) {
-                // Rows of one object are read from one snapshot: an overwrite in between must not tear it.
-                let snapshot = store.snapshot();
-                let at = read::find_key(&*snapshot, &address, &key, request.generation)?;
-                read::describe_key(&*snapshot, &key, &at, request.want_data)?
-            } else {
-                read::describe_key(&**store, &key, &at, request.want_data)?
-            }
-        };
-        let Found { info, blocks, inline } = found;
+        let found = self.find(address, key, &request).await?;
+        let Found { info, mut blocks, inline } = found;
+        keep_range(&mut blocks, request.data_offset, request.data_length);
         let mut answer = om::KeyFound { info: Some(info), blocks: Vec::new(), inline: Bytes::new(), is_inline: false };
         if let Some(bytes) = inline {
             answer.inline = bytes;
@@ -79,6 +80,25 @@ impl<L: Log> Om<L> {
                 .collect();
         }
         Ok(reply(Op::KeyFound(answer)))
+    }
+
+    /// Reads a key's row and, where its bytes or parts are in other rows, those of the same moment: an overwrite in
+    /// between must not tear it.
+    async fn find(&self, address: Address, key: KeyName, request: &om::LookupKey) -> Result<Found, Error> {
+        let (generation, want_data) = (request.generation, request.want_data);
+        let many = {
+            let store = self.log.store();
+            let at = read::find_key(&**store, &address, &key, generation)?;
+            if !at.spans_rows(want_data) {
+                return Ok(read::describe_key(&**store, &key, &at, want_data)?);
+            }
+            at.row.etag_parts > PARTS_INLINE_MAX
+        };
+        let read = move |view: &dyn Read| {
+            let at = read::find_key(view, &address, &key, generation)?;
+            read::describe_key(view, &key, &at, want_data)
+        };
+        if many { self.read_many(read).await } else { Ok(read(&*self.log.store().snapshot())?) }
     }
 
     pub(super) async fn list_keys(&self, request: om::ListKeys) -> Result<Bytes, Error> {

@@ -98,7 +98,7 @@ impl Setup {
 
     async fn get(&self, key: &'static str, refresh: bool) -> Result<om::KeyFound, Error> {
         let key = Bytes::from_static(key.as_bytes());
-        let lookup = om::LookupKey { bucket: address(), key, want_data: true, generation: 0, refresh };
+        let lookup = om::LookupKey { bucket: address(), key, want_data: true, refresh, ..Default::default() };
         match self.call(Op::LookupKey(lookup)).await? {
             Reply::KeyFound(found) => Ok(found),
             other => panic!("{other:?}"),
@@ -394,6 +394,20 @@ async fn an_upload_is_joined_and_its_parts_are_freed_with_the_object() {
     assert_eq!(first.generation, again.generation);
     let found = it.get("big", false).await.unwrap();
     assert_eq!(found.blocks.iter().map(|b| b.offset).collect::<Vec<_>>(), [0, 5 << 20]);
+    for (data_offset, data_length, want) in
+        [(0, 1, 1), ((5 << 20) - 1, 1, 1), ((5 << 20) - 1, 2, 2), (5 << 20, 0, 1), (10 << 20, 0, 0), (0, 0, 2)]
+    {
+        let lookup = om::LookupKey {
+            bucket: address(),
+            key: "big".into(),
+            want_data: true,
+            data_offset,
+            data_length,
+            ..Default::default()
+        };
+        let Reply::KeyFound(found) = it.call(Op::LookupKey(lookup)).await.unwrap() else { panic!() };
+        assert_eq!(found.blocks.len(), want, "{data_length} bytes from {data_offset}");
+    }
     let info = found.info.unwrap();
     assert_eq!((info.length, info.parts.len(), info.meta.unwrap().etag_parts), (10 << 20, 2, 2));
     it.check();
