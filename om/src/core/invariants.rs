@@ -236,6 +236,11 @@ impl Check {
         for (name, _) in counts {
             self.broken.push(format!("buckets of volume {name}, which is not there"));
         }
+        for (row_key, _) in rows(view, usage::TABLE)? {
+            if !row_key.as_ref().try_into().is_ok_and(|id| ids.contains(&u64::from_be_bytes(id))) {
+                self.broken.push(format!("usage of bucket {row_key:02x?}, which is not there"));
+            }
+        }
         for (row_key, _) in rows(view, key::TABLE)? {
             let (bucket, _) = key::split(&row_key)?;
             if !ids.contains(&bucket.get()) {

@@ -23,6 +23,8 @@ mod tx;
 mod volume;
 
 #[cfg(test)]
+mod list_test;
+#[cfg(test)]
 mod model_test;
 
 use ozone_common::Error;
