@@ -244,7 +244,8 @@ impl KeyReader {
             want_data: true,
             generation: self.generation,
             refresh: true,
-            ..LookupKey::default()
+            data_offset: self.at,
+            data_length: self.end - self.at,
         };
         self.refreshing = Some(
             async move {
@@ -274,7 +275,14 @@ impl KeyReader {
             self.inline = found.inline.clone();
             return Ok(());
         }
-        let mut next = 0;
+        if self.at == self.end {
+            return Ok(());
+        }
+        // The answer may hold only the blocks of the range that was asked for.
+        let mut next = found.blocks.first().map_or(0, |first| first.offset);
+        if next > self.at {
+            return Err(Error::internal(format!("the key's blocks begin at {next}, after byte {}", self.at)));
+        }
         self.sources.clear();
         for located in &found.blocks {
             let source = Source::new(located)?;
@@ -285,7 +293,7 @@ impl KeyReader {
             self.sources.push(Arc::new(source));
         }
         if next < self.end {
-            return Err(Error::internal(format!("the key's blocks end at {next}, before its length")));
+            return Err(Error::internal(format!("the key's blocks end at {next}, before byte {}", self.end)));
         }
         Ok(())
     }

@@ -104,7 +104,12 @@ impl Cluster {
     }
 
     pub async fn read(&self, range: std::ops::Range<u64>) -> Result<Vec<u8>, ozone_common::Error> {
-        let mut reader = self.client.reader(&ctx(10_000), &BucketAddress::default(), &self.om.found(), range)?;
+        // Half of the time as a gateway does that looks up the range only.
+        let found = match range.start % 2 {
+            0 => self.om.found(),
+            _ => self.om.found_in(range.start, range.end - range.start),
+        };
+        let mut reader = self.client.reader(&ctx(10_000), &BucketAddress::default(), &found, range)?;
         let mut bytes = Vec::new();
         while let Some(piece) = reader.next().await? {
             assert!(!piece.is_empty());

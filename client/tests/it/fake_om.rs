@@ -100,6 +100,14 @@ impl FakeOm {
         }
     }
 
+    /// As the OM answers a look-up of a range: only the blocks that hold bytes of it.
+    pub fn found_in(&self, offset: u64, length: u64) -> KeyFound {
+        let mut found = self.found();
+        let end = if length == 0 { u64::MAX } else { offset + length };
+        found.blocks.retain(|at| at.offset < end && at.offset + at.block.as_ref().unwrap().length > offset);
+        found
+    }
+
     fn acquire(&self, request: &ozone_proto::om::v1::AcquireGrant) -> Result<om_response::Op, Error> {
         let mut state = self.state.lock();
         state.acquired += 1;
@@ -184,7 +192,7 @@ impl FakeOm {
                 if request.generation != 0 && request.generation != generation {
                     return Err(Error::new(ErrorCode::KeyChanged, "written anew"));
                 }
-                Ok(om_response::Op::KeyFound(self.found()))
+                Ok(om_response::Op::KeyFound(self.found_in(request.data_offset, request.data_length)))
             }
             other => Err(Error::new(ErrorCode::NotSupported, format!("{other:?}"))),
         }
