@@ -20,6 +20,11 @@ mod retry;
 pub mod scm;
 pub mod write;
 
+/// The messages that operations take and answer with.
+pub mod proto {
+    pub use ozone_proto::{common, om, scm};
+}
+
 pub use client::Client;
 pub use config::{Config, Identity, Tuning};
 pub use context::CallContext;
