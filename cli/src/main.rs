@@ -1,4 +1,6 @@
 //! The program `ozone`: every role and every tool. Called as `ozone-sh` it is `ozone sh`.
+//!
+//! Each subcommand is a module that gives its flags and `run`, which returns the exit code; an error is one line on stderr.
 
 mod role;
 
@@ -29,19 +31,20 @@ enum Command {
     S3g(role::RoleArgs),
 }
 
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Om(args) => role::run(role::Role::Om, &args),
-        Command::Scm(args) => role::run(role::Role::Scm, &args),
-        Command::Datanode(args) => role::run(role::Role::Datanode, &args),
-        Command::S3g(args) => role::run(role::Role::S3g, &args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ozone: {error:#}");
-            ExitCode::FAILURE
+impl Command {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Om(args) => role::run(role::Role::Om, args),
+            Self::Scm(args) => role::run(role::Role::Scm, args),
+            Self::Datanode(args) => role::run(role::Role::Datanode, args),
+            Self::S3g(args) => role::run(role::Role::S3g, args),
         }
     }
+}
+
+fn main() -> ExitCode {
+    Cli::parse().command.run().unwrap_or_else(|error| {
+        eprintln!("ozone: {error:#}");
+        ExitCode::FAILURE
+    })
 }

@@ -1,6 +1,7 @@
 //! One role of a cluster in this process, until SIGTERM or SIGINT.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
 
@@ -26,6 +27,6 @@ pub struct RoleArgs {
 }
 
 /// Runs the role.
-pub fn run(role: Role, args: &RoleArgs) -> anyhow::Result<()> {
+pub fn run(role: Role, args: &RoleArgs) -> anyhow::Result<ExitCode> {
     anyhow::bail!("{role:?} of {}: this build has no role yet", args.config.display())
 }
