@@ -14,6 +14,7 @@ pub mod name;
 pub mod peer;
 pub mod replication;
 pub mod telemetry;
+pub mod time;
 pub mod token;
 
 pub use error::{Error, ErrorCode, Result, RetryClass};
