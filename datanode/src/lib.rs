@@ -1,1 +1,3 @@
 //! Container storage: packed segments, block index, group commit, the block transport's server.
+
+pub mod store;
