@@ -46,8 +46,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ozone-s3-gateway",
         ],
     ),
+    (FOR_TESTS, &[]),
     ("xtask", &[]),
 ];
+
+/// Every package's tests may use it.
+const FOR_TESTS: &str = "ozone-fuzz";
 
 const ROLE: &[&str] = &["ozone-common", "ozone-proto", "ozone-rpc", "ozone-consensus", "ozone-kvstore"];
 const ALL: &[&str] = &[
@@ -65,7 +69,9 @@ const ALL: &[&str] = &[
 
 pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     let edges = metadata.members().flat_map(|package| {
-        let imports = package.dependencies.iter().filter(|d| d.path.is_some()).map(|d| d.name.as_str());
+        let own = package.dependencies.iter().filter(|d| d.path.is_some());
+        let imports =
+            own.filter(|d| !(d.name == FOR_TESTS && d.kind.as_deref() == Some("dev"))).map(|d| d.name.as_str());
         imports.map(|to| (package.name.as_str(), to)).chain([(package.name.as_str(), "")])
     });
     check_edges(edges)

@@ -37,6 +37,8 @@ struct Dependency {
     name: String,
     /// There for members of the workspace only.
     path: Option<PathBuf>,
+    /// `dev`, `build`, or absent.
+    kind: Option<String>,
 }
 
 /// All findings, each one line.
