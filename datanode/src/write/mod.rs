@@ -1,0 +1,3 @@
+//! Blocks that are being written.
+
+pub(crate) mod session;
