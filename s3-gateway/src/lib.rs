@@ -1,1 +1,24 @@
-//! S3-compatible HTTP gateway.
+//! S3-compatible HTTP gateway: stateless, speaks S3 to clients and reaches the cluster through the client library.
+//!
+//! ```text
+//!   connection ──▶ gate (auth/) ──▶ router (route/) ──▶ operation (op/) ──▶ response
+//!                    │ Verified          │ Op, Target       │ Body: ends only once it is verified (body/)
+//!                    ▼                   ▼                  ▼
+//!                 error.rs: the one map to S3's codes, written as XML (xml/)
+//! ```
+
+#![allow(dead_code, unused_imports)]
+
+mod auth;
+mod body;
+mod config;
+mod error;
+mod gateway;
+mod memory;
+mod op;
+mod response;
+mod route;
+mod time;
+mod xml;
+
+pub use config::Config;

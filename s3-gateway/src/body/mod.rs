@@ -1,0 +1,321 @@
+//! A request's body: decoded, counted, hashed, and verified before its end is told.
+//!
+//! ```text
+//!   network ──▶ aws-chunked decoder (signatures, trailers) ──▶ hashes of what comes out ──▶ the operation
+//!                                                                └─ at the end: length, Content-MD5, SHA-256, checksum
+//! ```
+//! The promise that operations rest on: [`Body::next`] gives `None` only once everything that the request says about its body holds.
+//! An operation that commits after that, and only then, makes nothing visible that was not verified.
+
+mod checksum;
+mod chunked;
+mod claims;
+
+pub(crate) use checksum::{Algorithm, Checksum, Hasher};
+pub(crate) use chunked::{ChunkSigner, EMPTY_SHA256};
+pub(crate) use claims::{Claims, ContentHash};
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use md5::{Digest as _, Md5};
+use ring::digest;
+
+use self::chunked::{ChunkError, Decoder};
+use crate::error::{S3Code, S3Error, S3Result};
+
+/// What was computed over a body that was read to its end.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Digests {
+    /// MD5, where [`Body::want_md5`] asked for it or the client named one.
+    pub md5: Option<[u8; 16]>,
+    /// The checksum that the client named, or that [`Body::want_checksum`] asked for.
+    pub checksum: Option<Checksum>,
+}
+
+enum Source {
+    Network(Incoming),
+    #[cfg(test)]
+    Pieces(std::collections::VecDeque<Bytes>),
+    Ended,
+}
+
+enum State {
+    Reading,
+    Done(Digests),
+    Failed(S3Error),
+}
+
+/// A body on its way.
+pub(crate) struct Body {
+    source: Source,
+    decoder: Option<Decoder>,
+    input: Bytes,
+    claims: Claims,
+    /// Payload bytes so far.
+    seen: u64,
+    md5: Option<Md5>,
+    sha256: Option<digest::Context>,
+    hasher: Option<Hasher>,
+    state: State,
+    /// How long the client may be silent.
+    patience: Duration,
+}
+
+impl Body {
+    /// A body that comes over the network.
+    pub fn incoming(incoming: Incoming, claims: Claims, patience: Duration) -> Self {
+        let source = if incoming.is_end_stream() { Source::Ended } else { Source::Network(incoming) };
+        Self::new(source, claims, patience)
+    }
+
+    fn new(source: Source, mut claims: Claims, patience: Duration) -> Self {
+        let decoder = match claims.hash {
+            ContentHash::Unsigned | ContentHash::Sha256(_) => None,
+            ContentHash::Chunks { trailing } => {
+                Some(Decoder::new(claims.length.unwrap_or(0), claims.signer.take(), trailing))
+            }
+        };
+        Self {
+            source,
+            decoder,
+            input: Bytes::new(),
+            seen: 0,
+            md5: claims.md5.map(|_| Md5::new()),
+            sha256: matches!(claims.hash, ContentHash::Sha256(_)).then(|| digest::Context::new(&digest::SHA256)),
+            hasher: claims.algorithm().map(Hasher::new),
+            claims,
+            state: State::Reading,
+            patience,
+        }
+    }
+
+    /// Payload bytes, as announced; `None` where the client did not say.
+    pub fn length(&self) -> Option<u64> {
+        self.claims.length
+    }
+
+    /// Payload bytes, for operations that need to know them.
+    ///
+    /// # Errors
+    /// `MissingContentLength`.
+    pub fn require_length(&self) -> S3Result<u64> {
+        self.claims.length.ok_or_else(|| S3Code::MissingContentLength.into())
+    }
+
+    /// The kind of checksum that the client sends, in a header or a trailer.
+    pub fn announced_checksum(&self) -> Option<Algorithm> {
+        self.claims.algorithm()
+    }
+
+    /// Asks for the MD5 of the payload. To be called before the first [`Body::next`].
+    pub fn want_md5(&mut self) {
+        debug_assert_eq!(self.seen, 0);
+        self.md5.get_or_insert_with(Md5::new);
+    }
+
+    /// Asks for a checksum of the payload where the client announces none. To be called before the first [`Body::next`].
+    pub fn want_checksum(&mut self, algorithm: Algorithm) {
+        debug_assert_eq!(self.seen, 0);
+        self.hasher.get_or_insert_with(|| Hasher::new(algorithm));
+    }
+
+    /// The next payload bytes, not empty; `None` once all have come and all claims hold.
+    ///
+    /// cancel-safe.
+    ///
+    /// # Errors
+    /// What S3 answers where a claim does not hold; `RequestTimeout` where the client is silent for too long; `IncompleteBody` where the
+    /// connection breaks. Every further call gives the same error.
+    pub async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        match &self.state {
+            State::Reading => {}
+            State::Done(_) => return Ok(None),
+            State::Failed(error) => return Err(error.clone()),
+        }
+        match self.advance().await {
+            Ok(Some(piece)) => Ok(Some(piece)),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.state = State::Failed(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// What was computed; `None` before [`Body::next`] gave `None`.
+    pub fn digests(&self) -> Option<Digests> {
+        match self.state {
+            State::Done(digests) => Some(digests),
+            State::Reading | State::Failed(_) => None,
+        }
+    }
+
+    /// The whole body, of at most `max` bytes: documents.
+    ///
+    /// # Errors
+    /// `MaxMessageLengthExceeded`, and as [`Body::next`].
+    pub async fn collect(&mut self, max: usize) -> S3Result<Bytes> {
+        let too_long =
+            || S3Error::new(S3Code::MaxMessageLengthExceeded, format!("a document of more than {max} bytes"));
+        if self.length().is_some_and(|length| length > max as u64) {
+            return Err(too_long());
+        }
+        let Some(first) = self.next().await? else { return Ok(Bytes::new()) };
+        let Some(second) = self.next().await? else { return Ok(first) };
+        let mut whole = BytesMut::with_capacity(first.len() + second.len());
+        whole.extend_from_slice(&first);
+        let mut piece = Some(second);
+        while let Some(bytes) = piece {
+            if whole.len() + bytes.len() > max {
+                return Err(too_long());
+            }
+            whole.extend_from_slice(&bytes);
+            piece = self.next().await?;
+        }
+        Ok(whole.freeze())
+    }
+
+    /// What is left of the connection's body, for whoever reads it to its end after an error, so that the client sees the answer.
+    pub fn into_rest(self) -> Option<Incoming> {
+        match self.source {
+            Source::Network(incoming) => Some(incoming),
+            #[cfg(test)]
+            Source::Pieces(_) => None,
+            Source::Ended => None,
+        }
+    }
+
+    async fn advance(&mut self) -> S3Result<Option<Bytes>> {
+        loop {
+            if self.input.is_empty() {
+                match self.receive().await? {
+                    Some(bytes) => self.input = bytes,
+                    None => {
+                        let digests = self.end()?;
+                        self.state = State::Done(digests);
+                        return Ok(None);
+                    }
+                }
+            }
+            let piece = match &mut self.decoder {
+                Some(decoder) => decoder.next(&mut self.input).map_err(chunk_error)?,
+                None => Some(std::mem::take(&mut self.input)),
+            };
+            if let Some(piece) = piece
+                && !piece.is_empty()
+            {
+                self.take(&piece)?;
+                return Ok(Some(piece));
+            }
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) -> S3Result<()> {
+        self.seen += piece.len() as u64;
+        if self.claims.length.is_some_and(|length| self.seen > length) {
+            return Err(S3Error::new(S3Code::IncompleteBody, "more bytes came than the request's headers say"));
+        }
+        if let Some(md5) = &mut self.md5 {
+            md5.update(piece);
+        }
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(piece);
+        }
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(piece);
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> S3Result<Option<Bytes>> {
+        match &mut self.source {
+            Source::Network(incoming) => {
+                let bytes = receive(incoming, self.patience).await?;
+                if bytes.is_none() {
+                    self.source = Source::Ended;
+                }
+                Ok(bytes)
+            }
+            #[cfg(test)]
+            Source::Pieces(pieces) => Ok(pieces.pop_front()),
+            Source::Ended => Ok(None),
+        }
+    }
+
+    /// Compares what came with what was said about it.
+    fn end(&mut self) -> S3Result<Digests> {
+        let trailers = match &mut self.decoder {
+            Some(decoder) => decoder.finish().map_err(chunk_error)?,
+            None => Vec::new(),
+        };
+        if self.claims.length.is_some_and(|length| self.seen != length) {
+            return Err(S3Code::IncompleteBody.into());
+        }
+        if let (ContentHash::Sha256(expected), Some(hash)) = (&self.claims.hash, self.sha256.take())
+            && hash.finish().as_ref() != expected
+        {
+            return Err(S3Code::XAmzContentSHA256Mismatch.into());
+        }
+        let md5: Option<[u8; 16]> = self.md5.take().map(|md5| md5.finalize().into());
+        if self.claims.md5.is_some() && self.claims.md5 != md5 {
+            return Err(S3Error::new(S3Code::BadDigest, "Content-MD5 is not the MD5 of the bytes that came"));
+        }
+        let checksum = self.hasher.take().map(Hasher::finish);
+        if let Some(expected) = self.claims.expected_checksum(&trailers)?
+            && Some(expected) != checksum
+        {
+            let name = expected.algorithm().name();
+            return Err(S3Error::new(
+                S3Code::BadDigest,
+                format!("the {name} that was named is not that of the bytes that came"),
+            ));
+        }
+        Ok(Digests { md5, checksum })
+    }
+}
+
+/// The next bytes of a body; `None` at its end.
+async fn receive(incoming: &mut Incoming, patience: Duration) -> S3Result<Option<Bytes>> {
+    // Made only where bytes have to be waited for.
+    let mut silence = None;
+    let mut incoming = pin!(incoming);
+    std::future::poll_fn(|cx| {
+        loop {
+            match incoming.as_mut().poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(bytes) if !bytes.is_empty() => return Poll::Ready(Ok(Some(bytes))),
+                    Ok(_) | Err(_) => {} // Trailers of HTTP itself carry nothing for S3.
+                },
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, "a request's body broke off");
+                    return Poll::Ready(Err(S3Code::IncompleteBody.into()));
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(None)),
+                Poll::Pending => {
+                    let silence = silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                    return silence.as_mut().poll(cx).map(|()| {
+                        Err(S3Error::new(S3Code::RequestTimeout, "the request's body did not come for too long"))
+                    });
+                }
+            }
+        }
+    })
+    .await
+}
+
+fn chunk_error(error: ChunkError) -> S3Error {
+    match error {
+        ChunkError::Malformed(what) => S3Error::new(S3Code::InvalidRequest, format!("aws-chunked body: {what}")),
+        ChunkError::Signature => {
+            S3Error::new(S3Code::SignatureDoesNotMatch, "the signature of a chunk of the body is another")
+        }
+        ChunkError::Length => S3Code::IncompleteBody.into(),
+        ChunkError::Trailer(what) => S3Error::new(S3Code::MalformedTrailerError, what),
+    }
+}
