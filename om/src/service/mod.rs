@@ -3,6 +3,8 @@
 //! Reads pass a read barrier and then look at the applied rows: they are linearizable and never in the log.
 
 mod bucket;
+#[cfg(test)]
+mod fuzz_test;
 mod grant;
 mod key;
 mod multipart;

@@ -25,15 +25,15 @@ use crate::config::Config;
 use crate::core::{Settings, invariants};
 use crate::log::Log;
 
-struct Setup {
-    om: Om<LocalLog>,
+pub(super) struct Setup {
+    pub(super) om: Om<LocalLog>,
     scm: Arc<FakeScm>,
     clock: Arc<ManualClock>,
     secret: ClusterSecret,
     calls: AtomicU64,
 }
 
-fn setup(room: u32, change: impl FnOnce(&mut Config)) -> Setup {
+pub(super) fn setup(room: u32, change: impl FnOnce(&mut Config)) -> Setup {
     let mut config = Config { pool_small_blocks: 100, ..Config::default() };
     change(&mut config);
     let clock = Arc::new(ManualClock::at(1_000_000));
@@ -61,7 +61,7 @@ impl Setup {
         Ok(OmResponse::decode(reply).unwrap().op.unwrap())
     }
 
-    fn sequence(&self) -> u64 {
+    pub(super) fn sequence(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::SeqCst)
     }
 
@@ -71,13 +71,13 @@ impl Setup {
             .await
     }
 
-    async fn bucket(&self) -> om::BucketInfo {
+    pub(super) async fn bucket(&self) -> om::BucketInfo {
         let create = om::CreateBucket { address: address(), create_volume: true, ..Default::default() };
         let Reply::Bucket(info) = self.call(Op::CreateBucket(create)).await.unwrap() else { panic!() };
         info
     }
 
-    async fn grant(&self, blocks: u32) -> om::Grant {
+    pub(super) async fn grant(&self, blocks: u32) -> om::Grant {
         let acquire = om::AcquireGrant { blocks, max_block_length: 1 << 20, ..Default::default() };
         let Reply::Grant(grant) = self.call(Op::AcquireGrant(acquire)).await.unwrap() else { panic!() };
         grant
@@ -105,7 +105,7 @@ impl Setup {
         }
     }
 
-    fn check(&self) {
+    pub(super) fn check(&self) {
         assert_eq!(invariants::check(&**self.om.log.store()).unwrap(), Vec::<String>::new());
     }
 }
@@ -120,7 +120,7 @@ fn client(id: u8, user: &str) -> Peer {
     }
 }
 
-fn gateway() -> Peer {
+pub(super) fn gateway() -> Peer {
     Peer {
         role: PeerRole::Gateway,
         client: ClientId::from_bytes([9; 16]),
@@ -130,7 +130,7 @@ fn gateway() -> Peer {
     }
 }
 
-fn address() -> Option<om::BucketAddress> {
+pub(super) fn address() -> Option<om::BucketAddress> {
     Some(om::BucketAddress { volume: "s3v".into(), bucket: "photos".into() })
 }
 
