@@ -55,7 +55,7 @@ fn authorise(needs: Needs, peer: &Peer) -> Result<()> {
 }
 
 impl Calls {
-    async fn serve(&self, call: IncomingCall) -> Result<Bytes> {
+    pub(super) async fn serve(&self, call: IncomingCall) -> Result<Bytes> {
         let request =
             ScmRequest::decode(call.request.clone()).map_err(|e| Error::invalid(format!("SCM request: {e}")))?;
         let op =

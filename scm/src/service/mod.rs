@@ -3,4 +3,6 @@
 pub mod admin;
 pub mod block;
 pub mod calls;
+#[cfg(test)]
+mod fuzz_test;
 pub mod heartbeat;
