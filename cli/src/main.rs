@@ -1,22 +1,40 @@
 //! The program `ozone`: every role and every tool. Called as `ozone-sh` it is `ozone sh`.
 //!
-//! Each subcommand is a module that gives its flags and `run`, which returns the exit code; an error is one line on stderr.
+//! Each subcommand is a module that gives its flags and `run`, which returns the exit code; an error is one line on stderr
+//! and one of the codes of [`exit`].
 
+mod address;
+mod admin;
+mod completion;
+mod connect;
+mod exit;
+mod render;
 mod role;
+mod s3;
+mod sh;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// O3: a distributed object store.
 #[derive(Parser)]
-#[command(name = "ozone", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "ozone", version, propagate_version = true, arg_required_else_help = true, after_help = exit::HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+}
+
+/// The shell of O3: volumes, buckets and keys.
+#[derive(Parser)]
+#[command(name = "ozone-sh", version, propagate_version = true, arg_required_else_help = true, after_help = exit::HELP)]
+struct ShellCli {
+    #[command(flatten)]
+    shell: sh::Shell,
 }
 
 #[derive(Subcommand)]
@@ -29,22 +47,50 @@ enum Command {
     Datanode(role::RoleArgs),
     /// Runs the S3 gateway.
     S3g(role::RoleArgs),
+    /// Works with volumes, buckets and keys.
+    Sh(sh::Shell),
+    /// Shows the state of the cluster.
+    Admin(admin::Admin),
+    /// Manages the secrets with which users sign S3 requests.
+    S3(s3::S3),
+    /// Prints what a shell must know to complete the command line.
+    Completion(completion::Completion),
 }
 
 impl Command {
-    fn run(&self) -> anyhow::Result<ExitCode> {
+    fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Om(args) => role::run(role::Role::Om, args),
-            Self::Scm(args) => role::run(role::Role::Scm, args),
-            Self::Datanode(args) => role::run(role::Role::Datanode, args),
-            Self::S3g(args) => role::run(role::Role::S3g, args),
+            Self::Om(args) => role::run(role::Role::Om, &args),
+            Self::Scm(args) => role::run(role::Role::Scm, &args),
+            Self::Datanode(args) => role::run(role::Role::Datanode, &args),
+            Self::S3g(args) => role::run(role::Role::S3g, &args),
+            Self::Sh(shell) => shell.run(),
+            Self::Admin(admin) => admin.run(),
+            Self::S3(s3) => s3.run(),
+            Self::Completion(completion) => completion.run(|program| match program {
+                completion::Program::Ozone => Cli::command(),
+                completion::Program::OzoneSh => ShellCli::command(),
+            }),
         }
     }
 }
 
 fn main() -> ExitCode {
-    Cli::parse().command.run().unwrap_or_else(|error| {
-        eprintln!("ozone: {error:#}");
-        ExitCode::FAILURE
-    })
+    let called_as = std::env::args_os().next().unwrap_or_default();
+    let (program, outcome) = match Path::new(&called_as).file_name() {
+        Some(name) if name == "ozone-sh" => ("ozone-sh", ShellCli::parse().shell.run()),
+        _ => ("ozone", Cli::parse().command.run()),
+    };
+    outcome.unwrap_or_else(|error| exit::report(program, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Cli::command().debug_assert();
+        ShellCli::command().debug_assert();
+    }
 }
