@@ -15,7 +15,7 @@
 //! - Requests of one connection reach the handler in the order in which they were sent; answers come in any order.
 
 pub mod client;
-mod io;
+pub(crate) mod io;
 pub mod server;
 
 pub use client::{Connection, DataClient, DataOptions, Lane, PendingAnswer, ResponseStream, Target};

@@ -149,6 +149,16 @@ fn checksum(prefix: &[u8], header: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
+/// Writes the right checksum into the frame at the start of `bytes`, where there is one with its header; gives the frame's length.
+#[cfg(test)]
+pub(crate) fn repair(bytes: &mut [u8]) -> Option<usize> {
+    let prefix = Prefix::decode(bytes.first_chunk()?).ok()?;
+    let crc = checksum(&bytes[..CRC_AT], bytes.get(PREFIX_LENGTH..)?.get(..prefix.header_length)?);
+    bytes[CRC_AT..PREFIX_LENGTH].copy_from_slice(&crc.to_be_bytes());
+    let length = PREFIX_LENGTH + prefix.header_length + prefix.payload_length;
+    (length <= bytes.len()).then_some(length)
+}
+
 /// Encodes prefix and header of a frame whose payload has `payload_length` bytes; the payload follows as it is.
 ///
 /// # Errors

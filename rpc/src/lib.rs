@@ -9,6 +9,8 @@
 pub mod channel;
 pub mod data;
 pub mod frame;
+#[cfg(test)]
+mod fuzz_test;
 pub mod listener;
 pub mod session;
 pub mod status;
