@@ -105,6 +105,8 @@ s3_codes! {
 pub(crate) struct S3Error {
     /// For the client's program.
     pub code: S3Code,
+    /// Ours, where it comes from within.
+    pub cause: Option<ErrorCode>,
     /// For the person.
     pub message: Cow<'static, str>,
     /// Further elements of the answer's document, such as `BucketName`.
@@ -119,7 +121,7 @@ pub(crate) type S3Result<T> = Result<T, S3Error>;
 impl S3Error {
     /// An error with a message of its own.
     pub fn new(code: S3Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), details: Vec::new(), headers: Vec::new() }
+        Self { code, cause: None, message: message.into(), details: Vec::new(), headers: Vec::new() }
     }
 
     /// `InvalidArgument` about the argument `name`, as S3 words it.
@@ -180,9 +182,9 @@ impl From<Error> for S3Error {
         let code = s3_code(error.code);
         if code == S3Code::InternalError {
             tracing::error!(%error, "a request failed by a fault of our own");
-            return code.into();
+            return Self { cause: Some(error.code), ..code.into() };
         }
-        Self::new(code, error.message)
+        Self { cause: Some(error.code), ..Self::new(code, error.message) }
     }
 }
 

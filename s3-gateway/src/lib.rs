@@ -13,12 +13,17 @@ mod auth;
 mod body;
 mod config;
 mod error;
+mod exchange;
 mod gateway;
 mod memory;
+mod metrics;
 mod op;
 mod response;
 mod route;
+mod server;
+mod stall;
 mod time;
 mod xml;
 
 pub use config::Config;
+pub use server::{Handle, start};

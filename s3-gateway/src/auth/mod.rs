@@ -1,6 +1,30 @@
 //! Who asks. One gate stands before the router; what it lets through carries a [`Verified`] that is made nowhere else.
+//!
+//! The order of its questions: is there exactly one signature, is it well-formed, of this region, of this time; does its access key
+//! exist; is everything signed that must be; is it right. Each has S3's own answer.
+
+mod secret_cache;
+mod sigv4;
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, Method};
+use ozone_common::env::Clock;
+
+pub(crate) use self::secret_cache::Lookup;
+use self::secret_cache::SecretCache;
+use self::sigv4::{Claimed, Signable};
+use crate::body::{CONTENT_SHA256, ChunkSigner, HashHeader};
+use crate::error::{S3Code, S3Error, S3Result};
+use crate::route::Query;
+use crate::time::iso_8601;
+
+/// How far a client's clock may be from ours.
+const SKEW_MAX_MS: u64 = 15 * 60 * 1000;
+const UNSIGNED: &[u8] = b"UNSIGNED-PAYLOAD";
+static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
 /// A user whose signature was verified. Only the gate makes one: the fields are private to `auth`.
 #[derive(Clone, Debug)]
@@ -18,5 +42,144 @@ impl Verified {
     /// The access key that signed.
     pub fn access_key(&self) -> &Arc<str> {
         &self.access_key
+    }
+}
+
+/// What the gate lets through.
+pub(crate) struct Passed {
+    /// Who asks.
+    pub identity: Verified,
+    /// How the body is bound to the signature,
+    pub hash: HashHeader,
+    /// and what verifies its chunks, where they are signed.
+    pub signer: Option<ChunkSigner>,
+    /// Whether a presigned URL was used.
+    pub presigned: bool,
+}
+
+/// The gate.
+pub(crate) struct Gate {
+    secrets: SecretCache,
+    region: String,
+}
+
+impl Gate {
+    /// A gate for requests signed for `region`, with secrets that are kept for `secret_life`.
+    pub fn new(lookup: Lookup, clock: Arc<dyn Clock>, region: String, secret_life: Duration) -> Self {
+        Self { secrets: SecretCache::new(lookup, clock, secret_life), region }
+    }
+
+    /// Verifies a request's signature; its body is verified as it is read.
+    ///
+    /// # Errors
+    /// What S3 answers.
+    pub async fn pass(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &Query,
+        headers: &HeaderMap,
+        now_ms: u64,
+    ) -> S3Result<Passed> {
+        let claimed = claims(query, headers)?;
+        self.check_region(&claimed)?;
+        check_time(&claimed, now_ms)?;
+        if headers.contains_key(&SECURITY_TOKEN) || query.has("X-Amz-Security-Token") {
+            return Err(S3Error::new(
+                S3Code::InvalidToken,
+                "there are no temporary credentials here: the security token is of no use",
+            ));
+        }
+        let payload = payload(&claimed, query, headers)?;
+        let hash = HashHeader::parse(payload)?;
+        let known = self.secrets.get(&claimed.access_key).await?;
+        sigv4::check_signed_headers(&claimed, headers)?;
+        let key = known.signing_key(&claimed.day, &self.region);
+        sigv4::verify(&claimed, &Signable { method: method.as_str(), path, query, headers, payload }, &key)?;
+        let signer =
+            hash.signed_chunks.then(|| ChunkSigner::new(key, &claimed.date, &claimed.scope(), &claimed.signature));
+        let identity = Verified { user: known.user.clone(), access_key: known.access_key.clone() };
+        Ok(Passed { identity, hash, signer, presigned: claimed.expires.is_some() })
+    }
+
+    fn check_region(&self, claimed: &Claimed) -> S3Result<()> {
+        if claimed.region == self.region {
+            return Ok(());
+        }
+        let region: String = claimed.region.chars().take(64).collect();
+        let why = format!("the region '{region}' is wrong; expecting '{}'", self.region);
+        let error = match claimed.expires {
+            None => S3Error::new(
+                S3Code::AuthorizationHeaderMalformed,
+                format!("the authorization header is malformed; {why}"),
+            ),
+            Some(_) => S3Error::new(
+                S3Code::AuthorizationQueryParametersError,
+                format!("error parsing X-Amz-Credential; {why}"),
+            ),
+        };
+        Err(error.detail("Region", self.region.as_str()))
+    }
+}
+
+fn claims(query: &Query, headers: &HeaderMap) -> S3Result<Claimed> {
+    let in_query = query.has("X-Amz-Algorithm") || query.has("X-Amz-Signature") || query.has("X-Amz-Credential");
+    let version_2 = query.has("AWSAccessKeyId") || query.has("Signature");
+    let mut authorizations = headers.get_all(AUTHORIZATION).iter();
+    match (authorizations.next(), in_query) {
+        (Some(_), true) => Err(one_mechanism()),
+        (Some(_), false) if version_2 || authorizations.next().is_some() => Err(one_mechanism()),
+        (Some(value), false) => sigv4::from_header(value.as_bytes(), headers),
+        (None, true) => sigv4::from_query(query),
+        (None, false) if version_2 => Err(S3Error::new(
+            S3Code::InvalidRequest,
+            "signature version 2 is not supported; please use AWS4-HMAC-SHA256",
+        )),
+        (None, false) => Err(S3Code::AccessDenied.into()),
+    }
+}
+
+fn one_mechanism() -> S3Error {
+    S3Error::new(
+        S3Code::InvalidArgument,
+        "only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the \
+         Authorization header should be specified",
+    )
+}
+
+fn check_time(claimed: &Claimed, now_ms: u64) -> S3Result<()> {
+    let Some(expires) = claimed.expires else {
+        if claimed.date_ms.abs_diff(now_ms) <= SKEW_MAX_MS {
+            return Ok(());
+        }
+        let message = "the difference between the request time and the current time is too large";
+        return Err(S3Error::new(S3Code::RequestTimeTooSkewed, message)
+            .detail("RequestTime", claimed.date.as_str())
+            .detail("ServerTime", iso_8601(now_ms))
+            .detail("MaxAllowedSkewMilliseconds", SKEW_MAX_MS.to_string()));
+    };
+    if claimed.date_ms > now_ms + SKEW_MAX_MS {
+        return Err(
+            S3Error::new(S3Code::AccessDenied, "request is not valid yet").detail("ServerTime", iso_8601(now_ms))
+        );
+    }
+    let end_ms = claimed.date_ms + expires * 1000;
+    if now_ms > end_ms {
+        return Err(S3Error::new(S3Code::AccessDenied, "request has expired")
+            .detail("X-Amz-Expires", expires.to_string())
+            .detail("Expires", iso_8601(end_ms))
+            .detail("ServerTime", iso_8601(now_ms)));
+    }
+    Ok(())
+}
+
+/// The value of `x-amz-content-sha256`, which a presigned URL may leave out.
+fn payload<'a>(claimed: &Claimed, query: &'a Query, headers: &'a HeaderMap) -> S3Result<&'a [u8]> {
+    match (headers.get(&CONTENT_SHA256), claimed.expires) {
+        (Some(value), _) => Ok(value.as_bytes()),
+        (None, Some(_)) => Ok(query.bytes("X-Amz-Content-Sha256").unwrap_or(UNSIGNED)),
+        (None, None) => {
+            Err(S3Error::new(S3Code::InvalidRequest, "missing required header for this request: x-amz-content-sha256"))
+        }
     }
 }

@@ -13,7 +13,7 @@ mod claims;
 
 pub(crate) use checksum::{Algorithm, Checksum, Hasher};
 pub(crate) use chunked::{ChunkSigner, EMPTY_SHA256};
-pub(crate) use claims::{Claims, ContentHash};
+pub(crate) use claims::{CONTENT_SHA256, Claims, ContentHash, HashHeader};
 
 use std::future::Future;
 use std::pin::pin;
@@ -25,6 +25,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use md5::{Digest as _, Md5};
 use ring::digest;
+use tokio_util::task::TaskTracker;
 
 use self::chunked::{ChunkError, Decoder};
 use crate::error::{S3Code, S3Error, S3Result};
@@ -44,6 +45,10 @@ enum Source {
     Pieces(std::collections::VecDeque<Bytes>),
     Ended,
 }
+
+// LIMIT: bytes and time that a body which nobody wants may take.
+const DRAIN_MAX: usize = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 enum State {
     Reading,
@@ -65,16 +70,47 @@ pub(crate) struct Body {
     state: State,
     /// How long the client may be silent.
     patience: Duration,
+    /// Who reads the rest of a body that was given up.
+    drain: Option<Drain>,
+}
+
+/// Reads bodies to their end that nobody wants any more: a client that is still sending would not see the answer otherwise.
+#[derive(Clone, Default)]
+pub(crate) struct Drain {
+    tasks: TaskTracker,
+}
+
+impl Drain {
+    fn rest_of(&self, mut incoming: Incoming) {
+        self.tasks.spawn(async move {
+            let mut left = DRAIN_MAX;
+            let _ = tokio::time::timeout(DRAIN_TIME, async {
+                while let Ok(Some(bytes)) = receive(&mut incoming, DRAIN_TIME).await
+                    && left > bytes.len()
+                {
+                    left -= bytes.len();
+                }
+            })
+            .await; // Whoever sends more than that, or more slowly, finds the connection closed.
+        });
+    }
+
+    /// Returns once no body is read any more.
+    pub async fn join(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }
 
 impl Body {
-    /// A body that comes over the network.
-    pub fn incoming(incoming: Incoming, claims: Claims, patience: Duration) -> Self {
+    /// A body that comes over the network, from a client that may be silent for as long as `patience`. What is left of it when it is
+    /// dropped is read by `drain`; without one, the client is told to stop by the end of its connection.
+    pub fn incoming(incoming: Incoming, claims: Claims, patience: Duration, drain: Option<Drain>) -> Self {
         let source = if incoming.is_end_stream() { Source::Ended } else { Source::Network(incoming) };
-        Self::new(source, claims, patience)
+        Self::new(source, claims, patience, drain)
     }
 
-    fn new(source: Source, mut claims: Claims, patience: Duration) -> Self {
+    fn new(source: Source, mut claims: Claims, patience: Duration, drain: Option<Drain>) -> Self {
         let decoder = match claims.hash {
             ContentHash::Unsigned | ContentHash::Sha256(_) => None,
             ContentHash::Chunks { trailing } => {
@@ -92,6 +128,7 @@ impl Body {
             claims,
             state: State::Reading,
             patience,
+            drain,
         }
     }
 
@@ -181,16 +218,6 @@ impl Body {
         Ok(whole.freeze())
     }
 
-    /// What is left of the connection's body, for whoever reads it to its end after an error, so that the client sees the answer.
-    pub fn into_rest(self) -> Option<Incoming> {
-        match self.source {
-            Source::Network(incoming) => Some(incoming),
-            #[cfg(test)]
-            Source::Pieces(_) => None,
-            Source::Ended => None,
-        }
-    }
-
     async fn advance(&mut self) -> S3Result<Option<Bytes>> {
         loop {
             if self.input.is_empty() {
@@ -277,6 +304,16 @@ impl Body {
             ));
         }
         Ok(Digests { md5, checksum })
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let (Source::Network(incoming), Some(drain)) =
+            (std::mem::replace(&mut self.source, Source::Ended), &self.drain)
+        {
+            drain.rest_of(incoming);
+        }
     }
 }
 

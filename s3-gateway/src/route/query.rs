@@ -140,6 +140,11 @@ impl Query {
         self.parameters.iter().map(|parameter| parameter.name.as_slice())
     }
 
+    /// Names and values, in order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.parameters.iter().map(|parameter| (parameter.name.as_slice(), parameter.value.as_slice()))
+    }
+
     /// The form that is signed: encoded, sorted, without `X-Amz-Signature` (S3 API Reference, "Signature calculations").
     pub fn write_canonical(&self, out: &mut Vec<u8>) {
         let mut encoded: Vec<(Vec<u8>, Vec<u8>)> = self

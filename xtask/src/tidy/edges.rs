@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ozone-scm", ROLE),
     ("ozone-datanode", ROLE),
     ("ozone-client", &["ozone-common", "ozone-proto", "ozone-rpc"]),
-    ("ozone-s3-gateway", &["ozone-common", "ozone-client"]),
+    // Of rpc a gateway takes what is about its own ports: which may be bound, and the status server.
+    ("ozone-s3-gateway", &["ozone-common", "ozone-rpc", "ozone-client"]),
     ("ozone-bench", &["ozone-common", "ozone-client"]),
     ("ozone-cluster", ALL),
     (
@@ -103,7 +104,8 @@ mod tests {
             ("ozone-om", "ozone-kvstore", true),
             ("ozone-om", "", true),
             ("ozone-om", "ozone-scm", false),
-            ("ozone-s3-gateway", "ozone-rpc", false),
+            ("ozone-s3-gateway", "ozone-proto", false),
+            ("ozone-s3-gateway", "ozone-om", false),
             ("ozone-common", "ozone-proto", false),
             ("ozone-client", "ozone-datanode", false),
             ("ozone-newcomer", "", false),
