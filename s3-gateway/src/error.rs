@@ -34,6 +34,7 @@ macro_rules! s3_codes {
 }
 
 s3_codes! {
+    AccessControlListNotSupported 400;
     AccessDenied 403;
     AccessForbidden 403;
     AuthorizationHeaderMalformed 400;
@@ -51,6 +52,7 @@ s3_codes! {
     InternalError 500;
     InvalidAccessKeyId 403;
     InvalidArgument 400;
+    InvalidBucketAclWithObjectOwnership 400;
     InvalidBucketName 400;
     InvalidDigest 400;
     InvalidEncodingAlgorithmError 400;
@@ -253,6 +255,7 @@ fn s3_code(code: ErrorCode) -> S3Code {
 fn message(code: S3Code) -> &'static str {
     use S3Code as S;
     match code {
+        S::AccessControlListNotSupported => "the bucket does not allow ACLs",
         S::AccessDenied => "access denied",
         S::BadDigest => "the digest that was named is not that of the bytes that came",
         S::BucketAlreadyOwnedByYou => "the bucket exists already, and is yours",
@@ -262,6 +265,7 @@ fn message(code: S3Code) -> &'static str {
         S::IncompleteBody => "fewer bytes came than the request's headers say",
         S::InternalError => "an internal error occurred; the server's log tells more under this request id",
         S::InvalidAccessKeyId => "no such access key",
+        S::InvalidBucketAclWithObjectOwnership => "buckets have no ACLs here: their owner owns every object",
         S::InvalidDigest => "Content-MD5 is not the base64 of 16 bytes",
         S::InvalidRange => "the range cannot be satisfied",
         S::KeyTooLongError => "a key has at most 1,024 bytes",

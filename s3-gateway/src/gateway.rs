@@ -12,11 +12,12 @@ use crate::config::Config;
 use crate::exchange::Ids;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::op::BucketCache;
 
-/// The gateway's state, but for its listeners.
-pub(crate) struct Gateway {
+/// The gateway's state, but for its listeners. `B` is the cluster: tests of operations have one in memory.
+pub(crate) struct Gateway<B = Client> {
     /// The cluster.
-    pub client: Client,
+    pub client: B,
     /// Clock, randomness, disk.
     pub env: Env,
     /// The settings.
@@ -33,11 +34,13 @@ pub(crate) struct Gateway {
     pub drain: Drain,
     /// With which continuation tokens are signed, so that garbage is told from them. The same on every gateway of the cluster.
     pub token_key: hmac::Key,
+    /// Buckets as writes have to know them.
+    pub buckets: BucketCache,
 }
 
-impl Gateway {
+impl<B> Gateway<B> {
     /// Puts it together.
-    pub fn new(client: Client, env: Env, config: Config, lookup: Lookup, token_key: [u8; 32]) -> Arc<Self> {
+    pub fn new(client: B, env: Env, config: Config, lookup: Lookup, token_key: [u8; 32]) -> Arc<Self> {
         let life = config.secret_life.duration();
         Arc::new(Self {
             gate: Gate::new(lookup, env.clock.clone(), config.region.clone(), life),
@@ -46,6 +49,7 @@ impl Gateway {
             drain: Drain::default(),
             memory: Memory::new(config.memory_max, config.memory_wait.duration()),
             token_key: hmac::Key::new(hmac::HMAC_SHA256, &token_key),
+            buckets: BucketCache::new(env.clock.clone()),
             client,
             env,
             config,

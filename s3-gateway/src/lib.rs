@@ -11,13 +11,17 @@
 
 mod auth;
 mod body;
+mod condition;
 mod config;
 mod error;
+mod etag;
 mod exchange;
 mod gateway;
 mod memory;
 mod metrics;
+mod object_meta;
 mod op;
+mod range;
 mod response;
 mod route;
 mod server;

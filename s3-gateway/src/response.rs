@@ -11,7 +11,6 @@ use futures::future::BoxFuture;
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
-use ozone_client::KeyReader;
 use ozone_common::Error;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -81,9 +80,16 @@ impl Response {
         self.header(name, HeaderValue::from(number))
     }
 
-    /// The same with the bytes of a key as its body. The reservation of memory is given back when they have gone out.
-    pub fn reader(mut self, reader: KeyReader, reservation: Reservation) -> Self {
-        self.body = Payload::Reader { reader: Box::new(reader), reservation };
+    /// The same with bytes at hand as its body.
+    pub fn bytes(mut self, bytes: Bytes) -> Self {
+        self.body = Payload::Whole(bytes);
+        self
+    }
+
+    /// The same with a body that begins with `first` and goes on with what `rest` gives. The reservation of memory is given back
+    /// when all has gone out.
+    pub fn stream(mut self, first: Bytes, rest: Box<dyn Pieces>, reservation: Reservation) -> Self {
+        self.body = Payload::Pieces { first, rest, reservation };
         self
     }
 
@@ -106,14 +112,22 @@ impl Response {
     }
 }
 
+/// Bytes that come piece by piece, such as those of a key.
+pub(crate) trait Pieces: Send {
+    /// The next bytes, never none; `None` behind the last.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Error>>;
+    /// Bytes still to come.
+    fn remaining(&self) -> u64;
+}
+
 /// The body of an answer.
 pub(crate) enum Payload {
     /// Nothing.
     Empty,
     /// Bytes at hand.
     Whole(Bytes),
-    /// The bytes of a key.
-    Reader { reader: Box<KeyReader>, reservation: Reservation },
+    /// Bytes that come as they are read.
+    Pieces { first: Bytes, rest: Box<dyn Pieces>, reservation: Reservation },
     /// See [`Response::eventually`].
     Later { id: Arc<str>, work: BoxFuture<'static, S3Result<Response>>, ticks: Box<Interval>, declared: bool },
 }
@@ -132,7 +146,8 @@ impl http_body::Body for Payload {
                 *this = Self::Empty;
                 if bytes.is_empty() { Poll::Ready(None) } else { frame(bytes) }
             }
-            Self::Reader { reader, .. } => match reader.poll_next(cx) {
+            Self::Pieces { first, .. } if !first.is_empty() => frame(std::mem::take(first)),
+            Self::Pieces { rest, .. } => match rest.poll_next(cx) {
                 Poll::Ready(Ok(Some(bytes))) => frame(bytes),
                 Poll::Ready(Ok(None)) => {
                     *this = Self::Empty;
@@ -168,7 +183,7 @@ impl http_body::Body for Payload {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Reader { reader, .. } => SizeHint::with_exact(reader.remaining()),
+            Self::Pieces { first, rest, .. } => SizeHint::with_exact(first.len() as u64 + rest.remaining()),
             Self::Later { .. } => SizeHint::default(),
         }
     }

@@ -10,10 +10,12 @@
 mod checksum;
 mod chunked;
 mod claims;
+mod digest;
 
 pub(crate) use checksum::{Algorithm, Checksum, Hasher};
 pub(crate) use chunked::{ChunkSigner, EMPTY_SHA256};
 pub(crate) use claims::{CONTENT_SHA256, Claims, ContentHash, HashHeader};
+pub(crate) use digest::{Digester, Digests, Wanted, md5};
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,21 +25,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use md5::{Digest as _, Md5};
-use ring::digest;
 use tokio_util::task::TaskTracker;
 
 use self::chunked::{ChunkError, Decoder};
 use crate::error::{S3Code, S3Error, S3Result};
-
-/// What was computed over a body that was read to its end.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Digests {
-    /// MD5, where [`Body::want_md5`] asked for it or the client named one.
-    pub md5: Option<[u8; 16]>,
-    /// The checksum that the client named, or that [`Body::want_checksum`] asked for.
-    pub checksum: Option<Checksum>,
-}
 
 enum Source {
     Network(Incoming),
@@ -62,11 +53,9 @@ pub(crate) struct Body {
     decoder: Option<Decoder>,
     input: Bytes,
     claims: Claims,
-    /// Payload bytes so far.
-    seen: u64,
-    md5: Option<Md5>,
-    sha256: Option<digest::Context>,
-    hasher: Option<Hasher>,
+    /// What [`Body::digester`] is made to compute, once the first byte comes.
+    wanted: Wanted,
+    digester: Option<Digester>,
     state: State,
     /// How long the client may be silent.
     patience: Duration,
@@ -121,10 +110,13 @@ impl Body {
             source,
             decoder,
             input: Bytes::new(),
-            seen: 0,
-            md5: claims.md5.map(|_| Md5::new()),
-            sha256: matches!(claims.hash, ContentHash::Sha256(_)).then(|| digest::Context::new(&digest::SHA256)),
-            hasher: claims.algorithm().map(Hasher::new),
+            wanted: Wanted {
+                md5: claims.md5.is_some(),
+                sha256: matches!(claims.hash, ContentHash::Sha256(_)),
+                named: claims.algorithm(),
+                kept: None,
+            },
+            digester: None,
             claims,
             state: State::Reading,
             patience,
@@ -150,16 +142,11 @@ impl Body {
         self.claims.algorithm()
     }
 
-    /// Asks for the MD5 of the payload. To be called before the first [`Body::next`].
-    pub fn want_md5(&mut self) {
-        debug_assert_eq!(self.seen, 0);
-        self.md5.get_or_insert_with(Md5::new);
-    }
-
-    /// Asks for a checksum of the payload where the client announces none. To be called before the first [`Body::next`].
-    pub fn want_checksum(&mut self, algorithm: Algorithm) {
-        debug_assert_eq!(self.seen, 0);
-        self.hasher.get_or_insert_with(|| Hasher::new(algorithm));
+    /// Asks for the MD5 of the payload and for a checksum to keep. To be called before the first [`Body::next`].
+    pub fn want(&mut self, kept: Algorithm) {
+        debug_assert!(self.digester.is_none(), "bytes were hashed already");
+        self.wanted.md5 = true;
+        self.wanted.kept = Some(kept);
     }
 
     /// The next payload bytes, not empty; `None` once all have come and all claims hold.
@@ -219,12 +206,13 @@ impl Body {
     }
 
     async fn advance(&mut self) -> S3Result<Option<Bytes>> {
+        self.digester.get_or_insert_with(|| Digester::new(self.wanted)).ready().await?;
         loop {
             if self.input.is_empty() {
                 match self.receive().await? {
                     Some(bytes) => self.input = bytes,
                     None => {
-                        let digests = self.end()?;
+                        let digests = self.end().await?;
                         self.state = State::Done(digests);
                         return Ok(None);
                     }
@@ -243,19 +231,11 @@ impl Body {
         }
     }
 
-    fn take(&mut self, piece: &[u8]) -> S3Result<()> {
-        self.seen += piece.len() as u64;
-        if self.claims.length.is_some_and(|length| self.seen > length) {
+    fn take(&mut self, piece: &Bytes) -> S3Result<()> {
+        let digester = self.digester.get_or_insert_with(|| Digester::new(self.wanted));
+        digester.push(piece);
+        if self.claims.length.is_some_and(|length| digester.length() > length) {
             return Err(S3Error::new(S3Code::IncompleteBody, "more bytes came than the request's headers say"));
-        }
-        if let Some(md5) = &mut self.md5 {
-            md5.update(piece);
-        }
-        if let Some(sha256) = &mut self.sha256 {
-            sha256.update(piece);
-        }
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(piece);
         }
         Ok(())
     }
@@ -276,26 +256,28 @@ impl Body {
     }
 
     /// Compares what came with what was said about it.
-    fn end(&mut self) -> S3Result<Digests> {
+    async fn end(&mut self) -> S3Result<Digests> {
+        // First the hashes: nothing may be lost where this is dropped while it waits for them.
+        let digester = self.digester.get_or_insert_with(|| Digester::new(self.wanted));
+        let seen = digester.length();
+        let digests = digester.finish().await?;
         let trailers = match &mut self.decoder {
             Some(decoder) => decoder.finish().map_err(chunk_error)?,
             None => Vec::new(),
         };
-        if self.claims.length.is_some_and(|length| self.seen != length) {
+        if self.claims.length.is_some_and(|length| seen != length) {
             return Err(S3Code::IncompleteBody.into());
         }
-        if let (ContentHash::Sha256(expected), Some(hash)) = (&self.claims.hash, self.sha256.take())
-            && hash.finish().as_ref() != expected
+        if let ContentHash::Sha256(expected) = &self.claims.hash
+            && digests.sha256.as_ref() != Some(expected)
         {
             return Err(S3Code::XAmzContentSHA256Mismatch.into());
         }
-        let md5: Option<[u8; 16]> = self.md5.take().map(|md5| md5.finalize().into());
-        if self.claims.md5.is_some() && self.claims.md5 != md5 {
+        if self.claims.md5.is_some() && self.claims.md5 != digests.md5 {
             return Err(S3Error::new(S3Code::BadDigest, "Content-MD5 is not the MD5 of the bytes that came"));
         }
-        let checksum = self.hasher.take().map(Hasher::finish);
         if let Some(expected) = self.claims.expected_checksum(&trailers)?
-            && Some(expected) != checksum
+            && Some(expected) != digests.named
         {
             let name = expected.algorithm().name();
             return Err(S3Error::new(
@@ -303,7 +285,7 @@ impl Body {
                 format!("the {name} that was named is not that of the bytes that came"),
             ));
         }
-        Ok(Digests { md5, checksum })
+        Ok(digests)
     }
 }
 

@@ -59,6 +59,11 @@ impl Writer {
         self.close(name);
     }
 
+    /// The text of the element that is being filled.
+    pub fn content(&mut self, text: &str) {
+        self.escape(text);
+    }
+
     /// An element that holds text.
     pub fn text(&mut self, name: &'static str, text: &str) {
         self.open(name);
