@@ -177,6 +177,23 @@ uuid_id!(
     ClientId
 );
 
+impl ClientId {
+    /// Makes one that carries the time of its birth (UUID version 7), by which an expired session is told from a new one.
+    pub fn fresh(now_ms: u64, rng: &dyn Rng) -> Self {
+        let Self(mut bytes) = Self::random(rng);
+        bytes[..6].copy_from_slice(&now_ms.to_be_bytes()[2..]);
+        bytes[6] = bytes[6] & 0x0f | 0x70;
+        Self(bytes)
+    }
+
+    /// When it was made by its maker's clock, UTC milliseconds; `None` where it does not carry that.
+    pub fn born_ms(&self) -> Option<u64> {
+        let mut time = [0; 8];
+        time[2..].copy_from_slice(&self.0[..6]);
+        (self.0[6] >> 4 == 7).then(|| u64::from_be_bytes(time))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +210,15 @@ mod tests {
         assert_eq!(container.block(LOCAL_MAX + 1), None);
         assert_eq!(BlockId::new(5), None, "container 0");
         assert_eq!(BlockId::new(u64::MAX), None);
+    }
+
+    #[test]
+    fn fresh_client_ids_carry_their_birth() {
+        let rng = crate::env::SeededRng::new(1);
+        let (one, other) = (ClientId::fresh(1_700_000_000_123, &rng), ClientId::fresh(1_700_000_000_123, &rng));
+        assert_eq!(one.born_ms(), Some(1_700_000_000_123));
+        assert_ne!(one, other);
+        assert_eq!(ClientId::random(&rng).born_ms(), None);
     }
 
     #[test]

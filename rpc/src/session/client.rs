@@ -120,7 +120,7 @@ impl SessionClient {
         for address in &addresses {
             channel::endpoint(address, options.connect_timeout)?;
         }
-        let client = ClientId::random(&*env.rng);
+        let client = ClientId::fresh(env.clock.now_ms(), &*env.rng);
         let shared = Arc::new(Shared {
             service,
             addresses,
@@ -507,7 +507,7 @@ impl Shared {
     }
 
     fn renew(&self) {
-        let client = ClientId::random(&*self.env.rng);
+        let client = ClientId::fresh(self.env.clock.now_ms(), &*self.env.rng);
         let given_up = self.state.lock().renew(client);
         tracing::info!(service = self.service, %client, "the session had expired; a new one begins");
         for pending in given_up {
