@@ -300,6 +300,26 @@ impl Raft {
         }
     }
 
+    /// Which member it is.
+    pub fn id(&self) -> MemberId {
+        self.config.id
+    }
+
+    /// The latest term it knows.
+    pub fn term(&self) -> Term {
+        self.hard.term
+    }
+
+    /// The last entry of its log, persisted or not.
+    pub fn last(&self) -> EntryId {
+        self.log.last()
+    }
+
+    /// The membership in force.
+    pub fn members(&self) -> &Membership {
+        &self.members.latest().1
+    }
+
     /// Up to here the log is committed.
     pub fn commit(&self) -> Index {
         self.commit
