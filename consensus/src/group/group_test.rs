@@ -252,33 +252,34 @@ mod real {
 
     use super::*;
 
-    fn config(folder: &Path) -> GroupConfig {
+    fn config(folder: &Path, snapshot_log_bytes: u64) -> GroupConfig {
         GroupConfig {
             name: "test",
             group: [7; 16],
             member: MemberId(1),
             folder: folder.to_path_buf(),
             tables: vec![(COUNTERS, TableOptions::Rows)],
-            limits: Limits { snapshot_log_bytes: 64 << 10, ..Limits::default() },
+            limits: Limits { snapshot_log_bytes, ..Limits::default() },
         }
     }
 
-    fn open(folder: &Path, stopped: &CancellationToken, hints: &Arc<AtomicU64>) -> Group<Counters> {
+    fn open(
+        folder: &Path,
+        snapshot_log_bytes: u64,
+        stopped: &CancellationToken,
+        hints: &Arc<AtomicU64>,
+    ) -> Group<Counters> {
         let options = RocksOptions { memory: Memory::new(8 << 20, 4 << 20), ..RocksOptions::default() };
         let hints = hints.clone();
         let on_hint = move |_| {
             hints.fetch_add(1, Ordering::SeqCst);
         };
-        Group::open(config(folder), &Env::system(), Counters, &options, on_hint, stopped.clone()).unwrap()
+        Group::open(config(folder, snapshot_log_bytes), &Env::system(), Counters, &options, on_hint, stopped.clone())
+            .unwrap()
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn concurrent_changes_survive_a_close_and_a_copy_taken_without_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let (stopped, hints) = (CancellationToken::new(), Arc::default());
-        let (first, second) = (folder.path().join("a"), folder.path().join("b"));
-        let group = open(&first, &stopped, &hints);
-        assert!(group.state().leader && group.state().members == 1);
+    /// 16 callers with 40 changes each.
+    async fn load(group: &Group<Counters>) -> std::collections::BTreeMap<u8, u64> {
         let tasks = (0..16).map(|task| {
             let group = group.clone();
             tokio::spawn(async move {
@@ -292,28 +293,47 @@ mod real {
         for task in tasks.collect::<Vec<_>>() {
             task.await.unwrap();
         }
-        let whole: std::collections::BTreeMap<u8, u64> = (0..16).map(|name| (name, 40)).collect();
+        (0..16).map(|name| (name, 40)).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn concurrent_changes_survive_with_snapshots_taken_beside() {
+        let folder = tempfile::tempdir().unwrap();
+        let (stopped, hints) = (CancellationToken::new(), Arc::default());
+        let group = open(folder.path(), 32 << 10, &stopped, &hints);
+        assert!(group.state().leader && group.state().members == 1);
+        let whole = load(&group).await;
         assert_eq!(all(&**group.store()), whole);
-        assert_eq!(hints.load(Ordering::SeqCst), 640);
-        // What lies on disk now is what a kill would leave.
-        copy(&first, &second);
         group.close().await.unwrap();
+        // Hints follow the answers.
+        assert_eq!(hints.load(Ordering::SeqCst), 640);
         let error = group.propose(None, add(1, 1)).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ShuttingDown);
         assert!(!group.state().leader && !stopped.is_cancelled());
         drop(group);
-        for folder in [&first, &second] {
-            let group = open(folder, &stopped, &hints);
-            assert_eq!(all(&**group.store()), whole, "{}", folder.display());
-            group.close().await.unwrap();
-        }
+        assert_eq!(std::fs::read_dir(folder.path().join("snapshots")).unwrap().count(), 1);
+        let group = open(folder.path(), 32 << 10, &stopped, &hints);
+        assert_eq!(all(&**group.store()), whole);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_lies_on_disk_at_any_time_is_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let (stopped, hints) = (CancellationToken::new(), Arc::default());
+        let (first, second) = (folder.path().join("a"), folder.path().join("b"));
+        let group = open(&first, u64::MAX, &stopped, &hints);
+        let whole = load(&group).await;
+        // What a kill would leave: nothing was flushed, all is in the log.
+        copy(&first, &second);
+        let copied = open(&second, u64::MAX, &stopped, &hints);
+        assert_eq!(all(&**copied.store()), whole);
     }
 
     #[tokio::test]
     async fn a_member_that_cannot_go_on_tells_its_role() {
         let folder = tempfile::tempdir().unwrap();
         let (stopped, hints) = (CancellationToken::new(), Arc::default());
-        let group = open(folder.path(), &stopped, &hints);
+        let group = open(folder.path(), u64::MAX, &stopped, &hints);
         let error = group.propose(None, Command::Break).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Unavailable);
         tokio::time::timeout(std::time::Duration::from_secs(10), stopped.cancelled()).await.unwrap();

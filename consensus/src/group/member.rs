@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -158,6 +159,18 @@ pub(super) struct Member<E: Executor> {
     /// Bytes appended since the last snapshot was begun.
     log_bytes: u64,
     snapshot_running: bool,
+    snapshot_thread: Option<JoinHandle<()>>,
+}
+
+impl<E: Executor> Drop for Member<E> {
+    /// Nothing uses the store once the member is gone.
+    fn drop(&mut self) {
+        if let Some(thread) = self.snapshot_thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(group = self.parts.name, "the thread that took a snapshot panicked");
+        }
+    }
 }
 
 impl<E: Executor> Member<E> {
@@ -174,6 +187,7 @@ impl<E: Executor> Member<E> {
             granted: Vec::new(),
             log_bytes,
             snapshot_running: false,
+            snapshot_thread: None,
         }
     }
 
@@ -595,7 +609,8 @@ impl<E: Executor> Member<E> {
                     seconds.record(clock.boot().saturating_sub(started).as_secs_f64());
                     inbox.snapshot(taken);
                 });
-                started.map(|_detached| ()).map_err(StopReason::Thread)
+                self.snapshot_thread = Some(started.map_err(StopReason::Thread)?);
+                Ok(())
             }
             #[cfg(test)]
             Keeper::InTurn => {

@@ -428,9 +428,7 @@ impl Backend for Twin {
         let kind = upload.meta.checksum.clone().or_else(|| request.checksum.clone());
         let computed = kind.filter(|kind| kind.algorithm != 0).map(|kind| whole(&kind, &parts, &bytes));
         if let Some(expected) = request.checksum.as_ref().filter(|sum| sum.algorithm != 0)
-            && computed
-                .as_ref()
-                .is_none_or(|sum| (sum.algorithm, &sum.value) != (expected.algorithm, &expected.value))
+            && computed.as_ref().is_none_or(|sum| (sum.algorithm, &sum.value) != (expected.algorithm, &expected.value))
         {
             return Err(Error::new(ErrorCode::ChecksumMismatch, "another checksum"));
         }
