@@ -8,6 +8,8 @@ mod admin;
 mod completion;
 mod connect;
 mod exit;
+mod freon;
+mod progress;
 mod render;
 mod role;
 mod s3;
@@ -53,6 +55,8 @@ enum Command {
     Admin(admin::Admin),
     /// Manages the secrets with which users sign S3 requests.
     S3(s3::S3),
+    /// Makes load of known kinds and says what it cost.
+    Freon(freon::Freon),
     /// Prints what a shell must know to complete the command line.
     Completion(completion::Completion),
 }
@@ -67,6 +71,7 @@ impl Command {
             Self::Sh(shell) => shell.run(),
             Self::Admin(admin) => admin.run(),
             Self::S3(s3) => s3.run(),
+            Self::Freon(freon) => freon.run(),
             Self::Completion(completion) => completion.run(|program| match program {
                 completion::Program::Ozone => Cli::command(),
                 completion::Program::OzoneSh => ShellCli::command(),

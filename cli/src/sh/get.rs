@@ -11,8 +11,8 @@ use ozone_common::name::KeyName;
 use ozone_common::{Error, ErrorCode};
 
 use super::file::{Sink, Target};
-use super::progress::Progress;
 use crate::connect::Connection;
+use crate::progress::Progress;
 
 /// Looks at a key that is being replaced again and again, before giving up.
 const OPENS_MAX: u32 = 5;
@@ -120,7 +120,7 @@ pub async fn get_file(
     let target = Target::new(&path, key.as_bytes(), replace)?;
     let mut opened = Opened::new(at, bucket, key).await?;
     let (partial, file) = target.begin()?;
-    let progress = Progress::new(format!("get {}", crate::render::name(key.as_bytes())), Some(opened.length()));
+    let progress = Progress::bytes(format!("get {}", crate::render::name(key.as_bytes())), Some(opened.length()));
     let file =
         opened.pour(Sink::new(file), &progress).await.with_context(|| format!("`{}`", target.path().display()))?;
     let written = file.metadata()?.len();
@@ -138,7 +138,7 @@ pub async fn get_file(
 /// Those of the cluster and of stdout.
 pub async fn cat(at: &Connection, bucket: &BucketAddress, key: &KeyName) -> Result<()> {
     let mut opened = Opened::new(at, bucket, key).await?;
-    opened.pour(Sink::new(io::stdout()), &Progress::new(String::new(), Some(0))).await?;
+    opened.pour(Sink::new(io::stdout()), &Progress::bytes(String::new(), Some(0))).await?;
     Ok(())
 }
 

@@ -6,13 +6,13 @@ mod file;
 mod get;
 mod key;
 mod list;
-mod progress;
 mod put;
 mod volume;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
+pub use bucket::{DurabilityArg, InlineArg};
 use clap::{Args, Subcommand};
 
 use crate::address::Address;

@@ -12,8 +12,8 @@ use ozone_common::replication::Replication;
 
 use super::file::read_ahead;
 use super::get::Opened;
-use super::progress::Progress;
 use crate::connect::Connection;
+use crate::progress::Progress;
 
 /// A key to be written.
 pub struct Destination {
@@ -86,7 +86,7 @@ pub async fn put_file(at: &Connection, path: &Path, to: Destination) -> Result<S
     let ctx = at.context();
     let info = bucket_for(at, &ctx, &to).await?;
     let mut writer = at.client.writer(&ctx, &info, expected)?;
-    let progress = Progress::new(format!("put {to}"), expected);
+    let progress = Progress::bytes(format!("put {to}"), expected);
     let mut pieces = read_ahead(source.into_read());
     while let Some(piece) = pieces.recv().await {
         let piece = piece.with_context(|| format!("cannot read `{}`", path.display()))?;
@@ -111,7 +111,7 @@ pub async fn copy(at: &Connection, mut from: Opened, to: Destination) -> Result<
     let ctx = at.context();
     let info = bucket_for(at, &ctx, &to).await?;
     let mut writer = at.client.writer(&ctx, &info, Some(from.length()))?;
-    let progress = Progress::new(format!("cp {to}"), Some(from.length()));
+    let progress = Progress::bytes(format!("cp {to}"), Some(from.length()));
     while let Some(bytes) = from.next().await? {
         let length = bytes.len() as u64;
         writer.write(bytes).await?;
