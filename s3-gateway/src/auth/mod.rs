@@ -3,6 +3,8 @@
 //! The order of its questions: is there exactly one signature, is it well-formed, of this region, of this time; does its access key
 //! exist; is everything signed that must be; is it right. Each has S3's own answer.
 
+#[cfg(test)]
+mod gate_test;
 mod secret_cache;
 mod sigv4;
 

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use ring::{digest, hmac};
 
 // LIMIT: bytes of a chunk's first line; a size and a signature take 99.
-const LINE_MAX: usize = 192;
+pub(super) const LINE_MAX: usize = 192;
 // LIMIT: bytes of all trailers.
-const TRAILERS_MAX: usize = 4096;
+pub(super) const TRAILERS_MAX: usize = 4096;
 
 /// What is wrong with a body.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,8 +7,12 @@
 //! The promise that operations rest on: [`Body::next`] gives `None` only once everything that the request says about its body holds.
 //! An operation that commits after that, and only then, makes nothing visible that was not verified.
 
+#[cfg(test)]
+mod body_test;
 mod checksum;
 mod chunked;
+#[cfg(test)]
+mod chunked_test;
 mod claims;
 mod digest;
 
@@ -190,17 +194,22 @@ impl Body {
         if self.length().is_some_and(|length| length > max as u64) {
             return Err(too_long());
         }
-        let Some(first) = self.next().await? else { return Ok(Bytes::new()) };
-        let Some(second) = self.next().await? else { return Ok(first) };
-        let mut whole = BytesMut::with_capacity(first.len() + second.len());
-        whole.extend_from_slice(&first);
-        let mut piece = Some(second);
-        while let Some(bytes) = piece {
-            if whole.len() + bytes.len() > max {
+        // The usual document comes in one piece, which is not copied.
+        let mut only = Bytes::new();
+        let mut whole = BytesMut::new();
+        while let Some(piece) = self.next().await? {
+            if only.len().max(whole.len()) + piece.len() > max {
                 return Err(too_long());
             }
-            whole.extend_from_slice(&bytes);
-            piece = self.next().await?;
+            if only.is_empty() && whole.is_empty() {
+                only = piece;
+            } else {
+                whole.extend_from_slice(&std::mem::take(&mut only));
+                whole.extend_from_slice(&piece);
+            }
+        }
+        if !only.is_empty() {
+            return Ok(only);
         }
         Ok(whole.freeze())
     }

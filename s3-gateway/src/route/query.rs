@@ -218,12 +218,5 @@ mod tests {
                 prop_assert_eq!(text, bytes);
             }
         }
-
-        #[test]
-        fn arbitrary_text_never_panics(text in "\\PC{0,40}") {
-            if let Ok(query) = Query::parse(&text) {
-                query.write_canonical(&mut Vec::new());
-            }
-        }
     }
 }

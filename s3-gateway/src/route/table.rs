@@ -251,7 +251,7 @@ pub(crate) fn find(method: &Method, scope: Scope, query: &Query, has_copy_source
         Method::DELETE => Verb::Delete,
         _ => return Err(S3Error::not_implemented(format_args!("the method {}", clip(method.as_str().as_bytes())))),
     };
-    let sub = sub_resource(scope, query)?;
+    let sub = sub_resource(query)?;
     // A copy source means something to PUT of an object only.
     let copy = has_copy_source && verb == Verb::Put && scope == Scope::Object && matches!(sub, "" | "uploadId");
     let row = TABLE.iter().find(|row| row.verb == verb && row.scope == scope && row.sub == sub && row.copy == copy);
@@ -282,11 +282,11 @@ pub(crate) fn find(method: &Method, scope: Scope, query: &Query, has_copy_source
     }
 }
 
-/// The one sub-resource that a query names, for whatever verb.
-fn sub_resource(scope: Scope, query: &Query) -> S3Result<&'static str> {
+/// The one sub-resource that a query names, of whatever verb and scope.
+fn sub_resource(query: &Query) -> S3Result<&'static str> {
     let mut found = "";
     for name in query.names() {
-        let row = TABLE.iter().find(|row| row.scope == scope && !row.sub.is_empty() && row.sub.as_bytes() == name);
+        let row = TABLE.iter().find(|row| !row.sub.is_empty() && row.sub.as_bytes() == name);
         let Some(sub) = row.map(|row| row.sub) else { continue };
         if !found.is_empty() && found != sub {
             return Err(S3Error::new(S3Code::InvalidArgument, format!("conflicting query parameters: {found}, {sub}")));
@@ -303,4 +303,113 @@ fn is_for_others(name: &[u8]) -> bool {
 
 fn clip(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const VERBS: [(&str, Verb); 5] =
+        [("GET", Verb::Get), ("HEAD", Verb::Head), ("PUT", Verb::Put), ("POST", Verb::Post), ("DELETE", Verb::Delete)];
+
+    fn ask(method: &str, scope: Scope, query: &str, copy: bool) -> Result<Op, (S3Code, String)> {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        find(&method, scope, &Query::parse(query).unwrap(), copy)
+            .map_err(|error| (error.code, error.message.into_owned()))
+    }
+
+    /// Every verb with every sub-resource that S3 has, wherever it has it, on every scope.
+    #[test]
+    fn every_verb_and_sub_resource_is_known_or_told_by_name() {
+        let subs: BTreeSet<&str> = TABLE.iter().map(|row| row.sub).collect();
+        let mut served = BTreeSet::new();
+        for scope in [Scope::Service, Scope::Bucket, Scope::Object] {
+            for (method, verb) in VERBS {
+                for sub in &subs {
+                    for copy in [false, true] {
+                        let found = ask(method, scope, sub, copy);
+                        let copies =
+                            copy && verb == Verb::Put && scope == Scope::Object && matches!(*sub, "" | "uploadId");
+                        let key = (verb, scope, *sub, copies);
+                        let row = TABLE.iter().find(|row| (row.verb, row.scope, row.sub, row.copy) == key);
+                        match (row.map(|row| row.answer), found) {
+                            (Some(Answer::Served(op, _)), Ok(found)) => {
+                                assert_eq!(op, found);
+                                served.insert(op.name());
+                            }
+                            (Some(Answer::Unserved(name)), Err((S3Code::NotImplemented, message))) => {
+                                assert!(message.contains(name))
+                            }
+                            (None, Err((S3Code::NotImplemented, message))) => {
+                                let named = message.contains(method) || message.contains(sub);
+                                assert!(named, "{method} {scope:?} {sub}: {message}");
+                            }
+                            (row, found) => panic!("{method} {scope:?} {sub} {copy}: {row:?} {found:?}"),
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(served.len(), Op::ALL.len(), "every operation can be reached");
+    }
+
+    #[test]
+    fn rows_are_distinct() {
+        for (index, row) in TABLE.iter().enumerate() {
+            let same = |other: &Row| {
+                (other.verb, other.scope, other.sub, other.copy) == (row.verb, row.scope, row.sub, row.copy)
+            };
+            assert!(!TABLE[..index].iter().any(same), "{:?} {:?} {}", row.verb, row.scope, row.sub);
+        }
+    }
+
+    #[test]
+    fn nothing_falls_through() {
+        use Scope::{Bucket, Object, Service};
+        let unknown = |text: &str| Err((S3Code::NotImplemented, format!("{text} is not implemented by this server")));
+        for (method, scope, query, copy, expected) in [
+            ("GET", Service, "", false, Ok(Op::ListBuckets)),
+            ("GET", Bucket, "", false, Ok(Op::ListObjects)),
+            ("GET", Bucket, "list-type=2&prefix=a&x-id=ListObjectsV2", false, Ok(Op::ListObjectsV2)),
+            ("GET", Bucket, "location=", false, Ok(Op::GetBucketLocation)),
+            ("DELETE", Bucket, "", false, Ok(Op::DeleteBucket)),
+            ("DELETE", Bucket, "X-Amz-Signature=a&x-anything=b", false, Ok(Op::DeleteBucket)),
+            ("DELETE", Bucket, "policy", false, unknown("DeleteBucketPolicy")),
+            (
+                "DELETE",
+                Bucket,
+                "something-new",
+                false,
+                unknown("DeleteBucket with the query parameter `something-new`"),
+            ),
+            ("DELETE", Bucket, "uploads", false, unknown("DELETE of a bucket with `?uploads`")),
+            ("DELETE", Object, "uploads", false, unknown("DELETE of an object with `?uploads`")),
+            ("GET", Object, "something-new=1", false, unknown("GetObject with the query parameter `something-new`")),
+            ("GET", Object, "versionId=null", false, Ok(Op::GetObject)),
+            ("PUT", Object, "versionId=null", false, unknown("PutObject with the query parameter `versionId`")),
+            ("PUT", Object, "", false, Ok(Op::PutObject)),
+            ("PUT", Object, "", true, Ok(Op::CopyObject)),
+            ("PUT", Object, "partNumber=1&uploadId=u", false, Ok(Op::UploadPart)),
+            ("PUT", Object, "partNumber=1&uploadId=u", true, Ok(Op::UploadPartCopy)),
+            ("PUT", Object, "partNumber=1", false, unknown("PutObject with the query parameter `partNumber`")),
+            ("PUT", Object, "tagging", true, unknown("PutObjectTagging")),
+            ("POST", Object, "uploadId=u", false, Ok(Op::CompleteMultipartUpload)),
+            ("POST", Object, "", false, unknown("POST of an object")),
+            ("POST", Bucket, "", false, unknown("PostObject")),
+            ("PUT", Service, "", false, unknown("PUT of the service")),
+            ("OPTIONS", Bucket, "", false, unknown("the method OPTIONS")),
+            ("MKCOL", Object, "", false, unknown("the method MKCOL")),
+            (
+                "GET",
+                Bucket,
+                "acl&tagging",
+                false,
+                Err((S3Code::InvalidArgument, "conflicting query parameters: acl, tagging".to_owned())),
+            ),
+        ] {
+            assert_eq!(ask(method, scope, query, copy), expected, "{method} {scope:?} {query}");
+        }
+    }
 }

@@ -244,10 +244,22 @@ mod tests {
             let root = parse(&bytes, "R").unwrap();
             prop_assert_eq!(root.require("K").unwrap(), key);
         }
+    }
 
-        #[test]
-        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[<>/&;!\\[\\]a-c#x1\"'= -]{0,60}") {
-            let _ = (parse(&bytes, "R").is_ok(), parse(text.as_bytes(), "a").is_ok());
-        }
+    #[test]
+    fn arbitrary_documents_are_read_or_refused() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/xml");
+        let words: [&[u8]; 7] = [b"<Object>", b"</Object>", b"<Key>", b"&amp;", b"<![CDATA[", b"]]>", b"<!--"];
+        ozone_fuzz::fuzz(corpus, &words, |bytes| match parse(bytes, "Delete") {
+            Ok(root) => {
+                assert!(depth(&root) <= DEPTH_MAX);
+                format!("{} {}", root.children().len(), depth(&root))
+            }
+            Err(error) => error.message.chars().take(40).collect(),
+        });
+    }
+
+    fn depth(element: &Element<'_>) -> usize {
+        1 + element.children().iter().map(depth).max().unwrap_or(0)
     }
 }
