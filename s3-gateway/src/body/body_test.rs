@@ -165,21 +165,23 @@ async fn trailers_are_verified_before_the_end() {
 #[tokio::test]
 async fn digests_are_there_at_the_end() {
     let mut plain = body(&[("content-length", "11")], "UNSIGNED-PAYLOAD", &["hello", "", " world"]).unwrap();
-    plain.want_md5();
-    plain.want_checksum(Algorithm::Crc64Nvme);
+    plain.want(Algorithm::Crc64Nvme);
     assert_eq!(read(&mut plain).await.unwrap(), BODY.as_bytes());
     let mut hasher = Hasher::new(Algorithm::Crc64Nvme);
     hasher.update(BODY.as_bytes());
-    let expected = Digests { md5: Some(Md5::digest(BODY).into()), checksum: Some(hasher.finish()) };
+    let kept = Some(hasher.finish());
+    let expected = Digests { md5: Some(Md5::digest(BODY).into()), sha256: None, named: None, kept };
     assert_eq!(plain.digests(), Some(expected));
     assert_eq!(plain.next().await.unwrap(), None, "the end stays");
 
     let headers = [("content-length", "11"), ("x-amz-checksum-crc32", "DUoRhQ==")];
-    let mut announced = body(&headers, "UNSIGNED-PAYLOAD", &[BODY]).unwrap();
-    announced.want_checksum(Algorithm::Crc64Nvme);
+    let mut announced = body(&headers, SHA256, &[BODY]).unwrap();
     assert_eq!(announced.announced_checksum(), Some(Algorithm::Crc32));
+    announced.want(Algorithm::Crc64Nvme);
     read(&mut announced).await.unwrap();
-    assert_eq!(announced.digests().unwrap().checksum.unwrap().to_base64(), "DUoRhQ==");
+    let digests = announced.digests().unwrap();
+    assert_eq!((digests.named.unwrap().to_base64(), digests.kept), ("DUoRhQ==".to_owned(), kept));
+    assert_eq!(hex::encode(digests.sha256.unwrap()), SHA256);
 }
 
 #[tokio::test]
