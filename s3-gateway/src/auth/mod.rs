@@ -41,6 +41,12 @@ impl Verified {
         &self.user
     }
 
+    /// A user of tests, who signs nothing.
+    #[cfg(test)]
+    pub fn for_tests(user: &str) -> Self {
+        Self { user: user.into(), access_key: user.into() }
+    }
+
     /// The access key that signed.
     pub fn access_key(&self) -> &Arc<str> {
         &self.access_key

@@ -103,6 +103,12 @@ impl Body {
         Self::new(source, claims, patience, drain)
     }
 
+    /// A body of pieces at hand.
+    #[cfg(test)]
+    pub fn of_pieces(pieces: impl IntoIterator<Item = Bytes>, claims: Claims) -> Self {
+        Self::new(Source::Pieces(pieces.into_iter().collect()), claims, Duration::from_secs(1), None)
+    }
+
     fn new(source: Source, mut claims: Claims, patience: Duration, drain: Option<Drain>) -> Self {
         let decoder = match claims.hash {
             ContentHash::Unsigned | ContentHash::Sha256(_) => None,

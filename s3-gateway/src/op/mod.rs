@@ -13,16 +13,26 @@ mod attributes;
 mod backend;
 mod bucket;
 mod bucket_cache;
+#[cfg(test)]
+mod bucket_test;
 mod copy;
 mod delete;
 mod get;
 mod list;
 mod list_multipart;
+#[cfg(test)]
+mod list_test;
 mod multipart;
+#[cfg(test)]
+mod multipart_test;
 mod object;
+#[cfg(test)]
+mod object_test;
 mod page;
 mod put;
 mod settings;
+#[cfg(test)]
+mod test_support;
 #[cfg(test)]
 mod twin;
 
