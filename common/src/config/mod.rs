@@ -5,9 +5,11 @@
 //! one that is, so that a slip of the pen never silently leaves a default in force.
 
 mod load;
+mod render;
 mod units;
 
 pub use load::{ConfigError, Sources, load, parse};
+pub use render::{Definition, render};
 pub use units::{ByteSize, TimeSpan};
 
 use serde::{Deserialize, Serialize};
