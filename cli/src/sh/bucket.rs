@@ -5,6 +5,7 @@ use clap::{Subcommand, ValueEnum};
 use ozone_client::proto::common::v1::Durability;
 use ozone_client::proto::om::v1::{self as om, InlinePolicy};
 use ozone_common::config::ByteSize;
+use ozone_common::name::S3_VOLUME;
 use serde::Serialize;
 
 use super::list::{Page, Pages, tell_more};
@@ -136,13 +137,15 @@ impl Command {
     pub fn run(self, cluster: &ClusterArgs, output: Output) -> Result<()> {
         match self {
             Self::Create { bucket, layout: _, kind: _, replication, durability, inline, user } => {
+                let address = bucket.only_bucket()?;
                 let request = om::CreateBucket {
-                    address: Some(bucket.only_bucket()?),
+                    // The volume of S3 is there for everybody, and made with its first bucket.
+                    create_volume: address.volume == S3_VOLUME,
+                    address: Some(address),
                     owner: user.unwrap_or_default(),
                     replication: replication.map(|replication| replication.to_string()).unwrap_or_default(),
                     durability: durability.wire() as i32,
                     inline: inline.wire() as i32,
-                    create_volume: false,
                 };
                 at(cluster, &bucket, async |at| {
                     let info = at.client.create_bucket(&at.context(), request).await?;
