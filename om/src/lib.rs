@@ -4,8 +4,6 @@
 //! does to the `tables`. Reads go `service` → `core` on the applied rows after a read barrier. `background` loops free what was
 //! deleted and end grants. docs/namespace.md tells the whole.
 
-#![expect(dead_code, reason = "served once the group opens")]
-
 mod background;
 mod blocks;
 mod config;
@@ -20,4 +18,4 @@ mod service;
 pub mod tables;
 
 pub use config::{Config, TOKEN_SKEW_MS};
-pub use server::Handle;
+pub use server::{Handle, start};

@@ -5,34 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ozone_common::Error;
-use ozone_common::id::ClientId;
+use ozone_consensus::group::Group;
+pub use ozone_consensus::{Call, GroupState};
 use ozone_kvstore::Store;
 
+use crate::core::Core;
 use crate::core::command::Command;
-
-/// Names a call for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// One incarnation of the caller's process.
-    pub client: ClientId,
-    /// The call's number in it.
-    pub sequence: u64,
-    /// Answers to calls below may be forgotten.
-    pub lowest_unanswered: u64,
-}
-
-/// How the group stands.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct GroupState {
-    /// Current term.
-    pub term: u64,
-    /// Index of the last applied entry.
-    pub applied: u64,
-    /// Whether this member leads.
-    pub leader: bool,
-    /// Voting members.
-    pub members: u32,
-}
 
 /// The replicated log with its store.
 pub trait Log: Send + Sync + 'static {
@@ -46,4 +24,22 @@ pub trait Log: Send + Sync + 'static {
     fn store(&self) -> &Arc<dyn Store>;
     /// How the group stands.
     fn state(&self) -> GroupState;
+}
+
+impl Log for Group<Core> {
+    async fn propose(&self, call: Call, command: Command) -> Result<Bytes, Error> {
+        Group::propose(self, Some(call), command).await
+    }
+    async fn propose_internal(&self, command: Command) -> Result<Bytes, Error> {
+        Group::propose_internal(self, command).await
+    }
+    async fn read_barrier(&self) -> Result<(), Error> {
+        Group::read_barrier(self).await
+    }
+    fn store(&self) -> &Arc<dyn Store> {
+        Group::store(self)
+    }
+    fn state(&self) -> GroupState {
+        Group::state(self)
+    }
 }

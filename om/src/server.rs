@@ -3,21 +3,29 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use ozone_common::Error;
 use ozone_common::env::Env;
 use ozone_common::peer::{ClusterSecret, PeerRole};
+use ozone_consensus::core::MemberId;
+use ozone_consensus::group::{Group, GroupConfig, Limits};
+use ozone_kvstore::rocks::{Memory, RocksOptions};
 use ozone_rpc::session::{SessionConfig, service};
 use ozone_rpc::{channel, listener, status_http};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::background::{Wakers, grant_expiry, key_purge, part_reclaim};
-use crate::blocks::scm_client::Scm;
+use crate::blocks::scm_client::{Scm, ScmClient};
 use crate::config::Config;
 use crate::core::command::Command;
+use crate::core::{Core, Settings};
+use crate::identity;
 use crate::log::Log;
 use crate::service::Om;
+use crate::tables::TABLES;
 
 /// What sessions' proofs are bound to.
 const SESSIONS: &str = "om.Sessions";
@@ -57,22 +65,99 @@ impl Handle {
     }
 }
 
+/// The ports, taken before anything on disk is touched.
+pub(crate) struct Listeners {
+    rpc: TcpListener,
+    http: TcpListener,
+}
+
+impl Listeners {
+    /// # Errors
+    /// An address that cannot be bound.
+    pub async fn bind(config: &Config) -> Result<Self, Error> {
+        Ok(Self {
+            rpc: listener::bind(&config.rpc_bind, config.security_enabled).await?,
+            http: listener::bind(&config.http_bind, config.security_enabled).await?,
+        })
+    }
+}
+
+/// Starts an OM on the state in its folder, made where that is absent or empty.
+///
+/// # Errors
+/// Settings that cannot work, ports in use, a folder of another cluster or role or in use, damage to what was acknowledged: one line each, and nothing
+/// was changed.
+pub async fn start(
+    config: Config,
+    secret: ClusterSecret,
+    env: Env,
+    shutdown: CancellationToken,
+) -> Result<Handle, Error> {
+    config.validate()?;
+    let listeners = Listeners::bind(&config).await?;
+    let scm = Arc::new(ScmClient::connect(config.scm_addresses.clone(), secret.clone(), env.clone())?);
+    let wakers = Arc::new(Wakers::default());
+    let group = open_group(&config, &secret, &env, wakers.clone(), shutdown.clone()).await?;
+    let (serving, closing) = (group.clone(), group.clone());
+    let close = async move { closing.close().await }.boxed();
+    let started = serve(config, secret, env, listeners, serving, scm, wakers, Some(close), shutdown).await;
+    if started.is_err()
+        && let Err(error) = group.close().await
+    {
+        tracing::warn!(%error, "the OM's state was not closed in order");
+    }
+    started
+}
+
+/// Opens the OM's member of its group, replaying its log.
+async fn open_group(
+    config: &Config,
+    secret: &ClusterSecret,
+    env: &Env,
+    wakers: Arc<Wakers>,
+    stopped: CancellationToken,
+) -> Result<Group<Core>, Error> {
+    let settings = Settings {
+        read_token_life_ms: config.read_token_life.as_millis(),
+        inline_max: u32::try_from(config.inline_max.get()).unwrap_or(u32::MAX),
+    };
+    let memory = Memory::new(config.store_cache.get() as usize, config.store_write_buffer.get() as usize);
+    let store = RocksOptions { memory, ..RocksOptions::default() };
+    let (cluster, folder, env) = (secret.cluster, config.data.clone(), env.clone());
+    let open = move || {
+        let member = identity::load_or_create(&env, &folder, cluster)?;
+        let group = GroupConfig {
+            name: "om",
+            group: *cluster.as_bytes(),
+            member: MemberId::of(member),
+            folder,
+            tables: TABLES.to_vec(),
+            limits: Limits::default(),
+        };
+        let on_hint = move |hint| wakers.wake(hint);
+        Group::open(group, &env, Core::new(settings), &store, on_hint, stopped)
+            .map_err(|reason| Error::from(reason).context("OM"))
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|error| Error::internal(format!("the OM's start was interrupted: {error}")))?
+}
+
 /// Serves on top of an open log. `close` runs after everything else has ended.
 ///
 /// # Errors
-/// An address that cannot be bound; a store of another layout version.
+/// A store of another layout version.
 pub(crate) async fn serve<L: Log>(
     config: Config,
     secret: ClusterSecret,
     env: Env,
+    listeners: Listeners,
     log: L,
     scm: Arc<dyn Scm>,
     wakers: Arc<Wakers>,
     close: Option<BoxFuture<'static, Result<(), Error>>>,
     shutdown: CancellationToken,
 ) -> Result<Handle, Error> {
-    let rpc = listener::bind(&config.rpc_bind, config.security_enabled).await?;
-    let http = listener::bind(&config.http_bind, config.security_enabled).await?;
+    let Listeners { rpc, http } = listeners;
     let (rpc_address, http_address) = (listener::local_address(&rpc)?, listener::local_address(&http)?);
     let mut sessions = SessionConfig::new(SESSIONS, PeerRole::Om, secret.clone(), env.clone(), shutdown.clone());
     sessions.allow_clients = !config.security_enabled;

@@ -8,8 +8,6 @@
 //! What is decided (containers, members, epochs, block ids, deletes) is replicated state in `tables/`, changed by `core/` only. What
 //! is observed (health, replicas, free space) is rebuilt from reports after every start. docs/containers.md tells the whole life of a container.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "served once the group opens"))]
-
 pub mod config;
 pub mod core;
 mod execute;
@@ -25,7 +23,7 @@ mod service;
 pub mod tables;
 
 pub use config::Config;
-pub use server::Handle;
+pub use server::{Handle, start};
 
 #[cfg(test)]
 mod log_test;

@@ -6,36 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use ozone_common::Result;
-use ozone_common::id::{ClientId, ContainerId};
+use ozone_common::id::ContainerId;
+use ozone_consensus::group::Group;
+pub use ozone_consensus::{Call, GroupState};
 use ozone_kvstore::Store;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::core::{Command, Hint};
-
-/// The name of a caller's call, under which it has effect once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// Whose.
-    pub client: ClientId,
-    /// Its number.
-    pub sequence: u64,
-    /// Answers below it may be forgotten.
-    pub lowest_unanswered: u64,
-}
-
-/// Where the group stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LogStatus {
-    /// Present term.
-    pub term: u64,
-    /// Last applied index.
-    pub applied: u64,
-    /// Whether this member leads.
-    pub leader: bool,
-    /// Members of the group.
-    pub members: u32,
-}
+use crate::executor::ScmExecutor;
 
 /// A group's log and the state it leads to.
 pub trait ReplicatedLog: Send + Sync + 'static {
@@ -46,7 +25,22 @@ pub trait ReplicatedLog: Send + Sync + 'static {
     /// The applied state.
     fn store(&self) -> &dyn Store;
     /// Where it stands.
-    fn status(&self) -> LogStatus;
+    fn status(&self) -> GroupState;
+}
+
+impl ReplicatedLog for Group<ScmExecutor> {
+    fn propose(&self, call: Option<Call>, command: Command) -> BoxFuture<'_, Result<Bytes>> {
+        Box::pin(Group::propose(self, call, command))
+    }
+    fn read_barrier(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(Group::read_barrier(self))
+    }
+    fn store(&self) -> &dyn Store {
+        &**Group::store(self)
+    }
+    fn status(&self) -> GroupState {
+        self.state()
+    }
 }
 
 /// Who waits for work: filled by hints and reports, emptied by the loops.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::core::Command;
 use crate::executor::ScmExecutor;
-use crate::log::{Call, LogStatus, ReplicatedLog, Wakeups};
+use crate::log::{Call, GroupState, ReplicatedLog, Wakeups};
 use crate::tables::TABLES;
 
 pub(crate) struct LocalLog {
@@ -64,7 +64,7 @@ impl ReplicatedLog for LocalLog {
     fn store(&self) -> &dyn Store {
         &self.store
     }
-    fn status(&self) -> LogStatus {
-        LogStatus { term: 1, applied: self.state.lock().0, leader: true, members: 1 }
+    fn status(&self) -> GroupState {
+        GroupState { term: 1, applied: self.state.lock().0, leader: true, members: 1 }
     }
 }

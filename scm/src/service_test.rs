@@ -66,8 +66,10 @@ async fn start(config: Config, store: Option<MemStore>) -> Running {
     };
     let store = log.mem_store();
     let shutdown = CancellationToken::new();
-    let (handle, scm) =
-        server::serve(config, secret(), Env::system(), Arc::new(log), wakeups, None, shutdown.clone()).await.unwrap();
+    let listeners = server::Listeners::bind(&config).await.unwrap();
+    let (log, stop) = (Arc::new(log), shutdown.clone());
+    let served = server::serve(config, secret(), Env::system(), listeners, log, wakeups, None, stop);
+    let (handle, scm) = served.await.unwrap();
     Running { handle, scm, shutdown, store }
 }
 

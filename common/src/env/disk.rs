@@ -37,6 +37,9 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Space of the file system that holds `path`.
     fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Keeps others out of a folder of ours, of this process and of others, until the guard is dropped or the process ends. `WouldBlock` where
+    /// somebody has it.
+    fn lock(&self, folder: &Path) -> io::Result<FolderLock>;
 
     /// Writes a small file whole: beside, synced, renamed into place, folder synced. A crash leaves the old or the new one.
     fn write_atomic(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -58,6 +61,12 @@ pub trait Disk: Send + Sync + 'static {
         Ok(bytes)
     }
 }
+
+/// Holds a folder; see [`Disk::lock`].
+pub type FolderLock = Box<dyn std::any::Any + Send + Sync>;
+
+/// Name of the file that [`RealDisk`] locks in a folder.
+const LOCK_FILE: &str = "LOCK";
 
 /// An open file.
 ///
@@ -139,6 +148,13 @@ impl Disk for RealDisk {
         let stat = rustix::fs::statvfs(path)?;
         Ok(Space { capacity: stat.f_blocks * stat.f_frsize, available: stat.f_bavail * stat.f_frsize })
     }
+    fn lock(&self, folder: &Path) -> io::Result<FolderLock> {
+        use rustix::fs::{FlockOperation, flock};
+        let path = folder.join(LOCK_FILE);
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(file))
+    }
 }
 
 struct RealFile(fs::File);
@@ -189,5 +205,20 @@ impl DiskFile for RealFile {
     fn allocated(&self) -> io::Result<u64> {
         use std::os::unix::fs::MetadataExt;
         Ok(self.0.metadata()?.blocks() * 512)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_locked_folder_is_free_again_with_its_guard() {
+        let folder = tempfile::tempdir().unwrap();
+        let guard = RealDisk.lock(folder.path()).unwrap();
+        let taken = RealDisk.lock(folder.path()).err().unwrap();
+        assert_eq!(taken.kind(), io::ErrorKind::WouldBlock);
+        drop(guard);
+        RealDisk.lock(folder.path()).unwrap();
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Disk, DiskFile, Rng, Space};
+use super::{Disk, DiskFile, FolderLock, Rng, Space};
 
 #[derive(Default)]
 struct FileState {
@@ -272,6 +272,10 @@ impl Disk for MemDisk {
     }
     fn space(&self, _path: &Path) -> io::Result<Space> {
         Ok(Space { capacity: 1 << 40, available: self.faults.available.load(Ordering::SeqCst) })
+    }
+    /// A disk in memory is never shared.
+    fn lock(&self, _folder: &Path) -> io::Result<FolderLock> {
+        Ok(Box::new(()))
     }
 }
 

@@ -9,7 +9,7 @@ pub mod mem_disk;
 mod rng;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use disk::{Disk, DiskFile, RealDisk, Space};
+pub use disk::{Disk, DiskFile, FolderLock, RealDisk, Space};
 pub use rng::{Rng, SeededRng, SystemRng};
 
 use std::sync::Arc;

@@ -6,6 +6,15 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MemberId(pub u64);
 
+impl MemberId {
+    /// The member of a folder's identity.
+    pub fn of(identity: ozone_common::id::ClientId) -> Self {
+        let (first, _) = identity.as_bytes().split_first_chunk::<8>().expect("an identity has 16 bytes");
+        // 0 stands for nobody.
+        Self(u64::from_be_bytes(*first).max(1))
+    }
+}
+
 /// A reign: at most one leader has it. 0 is before the first election.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Term(pub u64);

@@ -1,6 +1,5 @@
 //! What a group promises, case by case.
 
-use ozone_common::RetryClass;
 use ozone_common::id::ClientId;
 
 use super::test_support::*;

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ozone_common::env::Clock;
+use ozone_common::env::{Clock, FolderLock};
 use ozone_common::{Error, ErrorCode, RetryClass};
 use ozone_kvstore::{Batch, Store, Table};
 use tokio::sync::oneshot;
@@ -143,6 +143,8 @@ pub(super) struct Parts<E: Executor> {
     pub standing: Arc<Standing>,
     pub metrics: Metrics,
     pub name: &'static str,
+    /// Keeps others out of the folder. Last, so that everything else is closed before.
+    pub _lock: FolderLock,
 }
 
 /// See the module.

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ozone_common::{Error, ErrorCode};
+use ozone_common::{Error, ErrorCode, RetryClass};
 use ozone_kvstore::rocks::{RocksOptions, RocksStore};
 use ozone_kvstore::{Store, Table, TableOptions};
 use parking_lot::Mutex;
@@ -60,6 +60,12 @@ pub enum StopReason {
         path: PathBuf,
         /// The cause.
         source: io::Error,
+    },
+    /// Another process, or another member in this one, uses the folder.
+    #[error("folder `{}` is in use by another process", folder.display())]
+    InUse {
+        /// The group's folder.
+        folder: PathBuf,
     },
     /// What lies in log, store and snapshots does not make up a whole.
     #[error(transparent)]
@@ -127,6 +133,18 @@ pub enum StopReason {
     /// A fault of our own.
     #[error("broken invariant: {0}")]
     Invariant(String),
+}
+
+impl From<StopReason> for Error {
+    fn from(reason: StopReason) -> Self {
+        let code = match &reason {
+            StopReason::Log(LogError::Full { .. }) => ErrorCode::DiskFull,
+            StopReason::Log(LogError::Damaged { .. }) | StopReason::Diverged { .. } => ErrorCode::Corrupt,
+            StopReason::Log(LogError::Foreign { .. }) | StopReason::InUse { .. } => ErrorCode::InvalidArgument,
+            _ => ErrorCode::Unavailable,
+        };
+        Self::new(code, reason.to_string()).with_retry(RetryClass::Never)
+    }
 }
 
 /// Bounds of a member. Components' sizes, not an operator's settings.

@@ -56,7 +56,8 @@ pub(super) fn open<E: Executor>(
 ) -> Result<Member<E>, StopReason> {
     let tables: Vec<_> = config.tables.iter().copied().chain(GROUP_TABLES).collect();
     let folders = Folders::new(env.disk.clone(), config.folder.clone());
-    folders.prepare()?;
+    // ORDER: before anything is read, since reading the log may cut its tail.
+    let lock = folders.prepare()?;
     let identity = Identity { group: config.group, member: config.member };
     let log = open_log(&config, env, &folders, identity, || opener.open(&folders.store(), &tables))?;
     let store = open_store(&config, &folders, &log, || opener.open(&folders.store(), &tables))?;
@@ -93,6 +94,7 @@ pub(super) fn open<E: Executor>(
         standing: Arc::new(Standing::default()),
         metrics: Metrics::new(config.name),
         name: config.name,
+        _lock: lock,
     });
     let started = env.clock.boot();
     // A sole voter needs two turns to be elected; its first entry is applied in the last.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use ozone_common::checksum::crc32c;
-use ozone_common::env::Disk;
+use ozone_common::env::{Disk, FolderLock};
 use ozone_kvstore::Store;
 
 use super::StopReason;
@@ -71,15 +71,19 @@ impl Folders {
         move |source| StopReason::Disk { attempted, path: path.clone(), source }
     }
 
-    /// Makes the folders and removes what was being written when the process ended.
-    pub fn prepare(&self) -> Result<(), StopReason> {
+    /// Takes the folder, makes those in it and removes what was being written when the process ended.
+    pub fn prepare(&self) -> Result<FolderLock, StopReason> {
         let snapshots = self.snapshots();
         self.disk.create_dir_all(&snapshots).map_err(self.failed("make folder", &snapshots))?;
+        let lock = self.disk.lock(&self.folder).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => StopReason::InUse { folder: self.folder.clone() },
+            _ => self.failed("lock folder", &self.folder)(error),
+        })?;
         self.disk.sync_dir(&self.folder).map_err(self.failed("sync folder", &self.folder))?;
         for path in [snapshots.join(NEW), self.store_new()] {
             self.remove(&path)?;
         }
-        Ok(())
+        Ok(lock)
     }
 
     fn remove(&self, path: &Path) -> Result<(), StopReason> {

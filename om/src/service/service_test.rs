@@ -495,9 +495,10 @@ async fn serves_over_a_real_connection_and_ends_when_told() {
     let log = LocalLog::new(env.clock.clone(), settings, wakers.clone());
     let shutdown = CancellationToken::new();
     let scm = Arc::new(FakeScm::new(100));
-    let handle = crate::server::serve(config, secret.clone(), env.clone(), log, scm, wakers, None, shutdown.clone())
-        .await
-        .unwrap();
+    let listeners = crate::server::Listeners::bind(&config).await.unwrap();
+    let (secret2, env2) = (secret.clone(), env.clone());
+    let handle = crate::server::serve(config, secret2, env2, listeners, log, scm, wakers, None, shutdown.clone());
+    let handle = handle.await.unwrap();
     let address = handle.rpc_address().to_string();
     let call = async |identity, user: Option<&str>, op| {
         let session = SessionClient::connect(
