@@ -147,7 +147,7 @@ impl Raft {
 
     /// The leader hands over to this member.
     pub(super) fn on_timeout_now(&mut self, from: MemberId) {
-        if self.state.leader() == Some(from) && self.is_voter() {
+        if self.state.leader() == Some(from) && self.may_lead() {
             self.campaign(true);
         }
     }

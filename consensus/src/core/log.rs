@@ -153,6 +153,11 @@ impl Log {
         self.terms.last_not_after(id)
     }
 
+    /// Where each term after the cut begins.
+    pub(super) fn term_starts(&self) -> impl Iterator<Item = Index> + '_ {
+        self.terms.spans.iter().map(|(first, _)| *first)
+    }
+
     /// Adds an entry after the last.
     pub(super) fn append(&mut self, entry: Entry) {
         self.terms.push(entry.id);

@@ -191,6 +191,11 @@ impl History {
         self.0.last().expect("a history begins with the membership of a snapshot and keeps at least one")
     }
 
+    /// The membership before the one in force, if anybody may still ask for it.
+    pub(super) fn previous(&self) -> Option<&Membership> {
+        self.0.len().checked_sub(2).map(|position| &self.0[position].1)
+    }
+
     /// The membership in force after the entry at `index`.
     pub(super) fn at(&self, index: Index) -> &Membership {
         let begun = self.0.partition_point(|(since, _)| *since <= index);

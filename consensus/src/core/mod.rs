@@ -11,7 +11,7 @@
 //! what [`Raft::take_committed`] gives. Events change only state; entries and messages are made up when the output is taken, so everything that came in
 //! one turn shares one write, one sync and one message per follower.
 //!
-//! What holds (checked in simulation after each step):
+//! What holds (checked by [`invariants`], in simulation after each step):
 //! - Election safety: at most one leader per term.
 //! - Log matching: logs that agree on an entry's term agree on all before it.
 //! - Leader completeness: a leader has every entry that was committed in earlier terms.
@@ -29,6 +29,7 @@ mod entry;
 mod error;
 mod follow;
 mod id;
+pub mod invariants;
 mod leader;
 mod log;
 mod membership;
@@ -169,7 +170,7 @@ impl Raft {
         self.now = self.now.max(now);
         match &self.state {
             State::Leader(_) => self.lead_on(),
-            State::Follower(_) | State::Candidate(_) if self.now >= self.election_due && self.is_voter() => {
+            State::Follower(_) | State::Candidate(_) if self.now >= self.election_due && self.may_lead() => {
                 self.seek_election()
             }
             State::Follower(_) | State::Candidate(_) => {}
@@ -181,7 +182,7 @@ impl Raft {
         match &self.state {
             State::Leader(lead) if lead.progress.is_empty() => None,
             State::Leader(lead) => Some(lead.beat_due.min(lead.quorum_due)),
-            State::Follower(_) | State::Candidate(_) if self.is_voter() => Some(self.election_due),
+            State::Follower(_) | State::Candidate(_) if self.may_lead() => Some(self.election_due),
             State::Follower(_) | State::Candidate(_) => None,
         }
     }
@@ -347,8 +348,12 @@ impl Raft {
         }
     }
 
-    fn is_voter(&self) -> bool {
-        self.members.latest().1.is_voter(self.config.id)
+    /// Whether it may seek election: as a voter, or as one whose own departure is in its log but perhaps not committed. Only such a member may have
+    /// the entries without which nobody can win (Raft thesis, §4.2.2).
+    fn may_lead(&self) -> bool {
+        let (since, members) = self.members.latest();
+        let was_voter = || self.members.previous().is_some_and(|members| members.is_voter(self.config.id));
+        members.is_voter(self.config.id) || (*since > self.commit && was_voter())
     }
 
     /// Sends in the current term.
