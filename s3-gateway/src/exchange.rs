@@ -15,7 +15,7 @@ use crate::auth::Verified;
 use crate::body::{Body, Claims};
 use crate::error::{S3Code, S3Error, S3Result};
 use crate::gateway::Gateway;
-use crate::op::{self, Request};
+use crate::op::{self, Backend, Request};
 use crate::response::{Payload, Response};
 use crate::route::{self, Op, Query, Target};
 
@@ -57,7 +57,10 @@ struct Known {
 }
 
 /// Answers one request.
-pub(crate) async fn answer(gateway: Arc<Gateway>, request: http::Request<Incoming>) -> http::Response<Payload> {
+pub(crate) async fn answer<B: Backend>(
+    gateway: Arc<Gateway<B>>,
+    request: http::Request<Incoming>,
+) -> http::Response<Payload> {
     let begun = gateway.env.clock.boot();
     let id = gateway.ids.next();
     let (parts, incoming) = request.into_parts();
@@ -78,8 +81,8 @@ pub(crate) async fn answer(gateway: Arc<Gateway>, request: http::Request<Incomin
     answer
 }
 
-async fn serve(
-    gateway: &Arc<Gateway>,
+async fn serve<B: Backend>(
+    gateway: &Arc<Gateway<B>>,
     parts: Parts,
     incoming: Incoming,
     id: &Arc<str>,

@@ -7,12 +7,11 @@
 //!                 error.rs: the one map to S3's codes, written as XML (xml/)
 //! ```
 
-#![allow(dead_code, unused_imports)]
-
 mod auth;
 mod body;
 mod condition;
 mod config;
+mod connection;
 mod error;
 mod etag;
 mod exchange;

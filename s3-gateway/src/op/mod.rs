@@ -48,7 +48,7 @@ use ozone_client::proto::om::v1::{self as om, BucketAddress};
 use ozone_common::Error;
 use ozone_common::name::{BucketName, KeyName, S3_VOLUME};
 
-use self::backend::Backend;
+pub(crate) use self::backend::Backend;
 pub(crate) use self::bucket_cache::BucketCache;
 use crate::auth::Verified;
 use crate::body::{Algorithm, Body};
