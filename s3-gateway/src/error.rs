@@ -36,18 +36,14 @@ macro_rules! s3_codes {
 s3_codes! {
     AccessControlListNotSupported 400;
     AccessDenied 403;
-    AccessForbidden 403;
     AuthorizationHeaderMalformed 400;
     AuthorizationQueryParametersError 400;
     BadDigest 400;
-    BadRequest 400;
     BucketAlreadyExists 409;
     BucketAlreadyOwnedByYou 409;
     BucketNotEmpty 409;
-    ConditionalRequestConflict 409;
     EntityTooLarge 400;
     EntityTooSmall 400;
-    IllegalLocationConstraintException 400;
     IncompleteBody 400;
     InternalError 500;
     InvalidAccessKeyId 403;
@@ -55,7 +51,6 @@ s3_codes! {
     InvalidBucketAclWithObjectOwnership 400;
     InvalidBucketName 400;
     InvalidDigest 400;
-    InvalidEncodingAlgorithmError 400;
     InvalidLocationConstraint 400;
     InvalidPart 400;
     InvalidPartNumber 416;
@@ -63,7 +58,6 @@ s3_codes! {
     InvalidRange 416;
     InvalidRequest 400;
     InvalidStorageClass 400;
-    InvalidTag 400;
     InvalidToken 400;
     InvalidURI 400;
     KeyTooLongError 400;
@@ -71,16 +65,12 @@ s3_codes! {
     MalformedXML 400;
     MaxMessageLengthExceeded 400;
     MetadataTooLarge 400;
-    MethodNotAllowed 405;
     MissingContentLength 411;
-    MissingRequestBodyError 400;
     NoSuchBucket 404;
     NoSuchBucketPolicy 404;
-    NoSuchConfiguration 404;
     NoSuchCORSConfiguration 404;
     NoSuchKey 404;
     NoSuchLifecycleConfiguration 404;
-    NoSuchObjectLockConfiguration 404;
     NoSuchPublicAccessBlockConfiguration 404;
     NoSuchTagSet 404;
     NoSuchUpload 404;

@@ -107,7 +107,7 @@ async fn serve<B: Backend>(
     // Who waits for "100 Continue" has sent nothing yet, and reading what nobody wants would ask for it.
     let drain = (!headers.contains_key(header::EXPECT)).then(|| gateway.drain.clone());
     let body = Body::incoming(incoming, claims, gateway.config.body_timeout.duration(), drain);
-    let request = Request { identity: passed.identity, id: id.clone(), op, target, query, headers, body, now_ms };
+    let request = Request { identity: passed.identity, id: id.clone(), op, target, query, headers, body };
     op::serve(gateway, request).await
 }
 

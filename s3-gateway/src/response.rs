@@ -89,7 +89,7 @@ impl Response {
     /// The same with a body that begins with `first` and goes on with what `rest` gives. The reservation of memory is given back
     /// when all has gone out.
     pub fn stream(mut self, first: Bytes, rest: Box<dyn Pieces>, reservation: Reservation) -> Self {
-        self.body = Payload::Pieces { first, rest, reservation };
+        self.body = Payload::Pieces { first, rest, _reservation: reservation };
         self
     }
 
@@ -127,7 +127,7 @@ pub(crate) enum Payload {
     /// Bytes at hand.
     Whole(Bytes),
     /// Bytes that come as they are read.
-    Pieces { first: Bytes, rest: Box<dyn Pieces>, reservation: Reservation },
+    Pieces { first: Bytes, rest: Box<dyn Pieces>, _reservation: Reservation },
     /// See [`Response::eventually`].
     Later { id: Arc<str>, work: BoxFuture<'static, S3Result<Response>>, ticks: Box<Interval>, declared: bool },
 }

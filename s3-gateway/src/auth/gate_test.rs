@@ -152,10 +152,7 @@ async fn published_examples_pass() {
         example("GET", uri, &[("x-amz-content-sha256", EMPTY)], signed, signature).check(Ok(())).await;
     }
     let passed = presigned("test", "test").pass().await.unwrap();
-    assert_eq!(
-        (&**passed.identity.user(), &**passed.identity.access_key(), passed.presigned),
-        ("alice", ACCESS_KEY, true)
-    );
+    assert_eq!((&**passed.identity.user(), passed.presigned), ("alice", true));
     let chunked = &[
         ("content-encoding", "aws-chunked"),
         ("content-length", "66824"),

@@ -32,7 +32,6 @@ static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-toke
 #[derive(Clone, Debug)]
 pub(crate) struct Verified {
     user: Arc<str>,
-    access_key: Arc<str>,
 }
 
 impl Verified {
@@ -44,12 +43,7 @@ impl Verified {
     /// A user of tests, who signs nothing.
     #[cfg(test)]
     pub fn for_tests(user: &str) -> Self {
-        Self { user: user.into(), access_key: user.into() }
-    }
-
-    /// The access key that signed.
-    pub fn access_key(&self) -> &Arc<str> {
-        &self.access_key
+        Self { user: user.into() }
     }
 }
 
@@ -106,7 +100,7 @@ impl Gate {
         sigv4::verify(&claimed, &Signable { method: method.as_str(), path, query, headers, payload }, &key)?;
         let signer =
             hash.signed_chunks.then(|| ChunkSigner::new(key, &claimed.date, &claimed.scope(), &claimed.signature));
-        let identity = Verified { user: known.user.clone(), access_key: known.access_key.clone() };
+        let identity = Verified { user: known.user.clone() };
         Ok(Passed { identity, hash, signer, presigned: claimed.expires.is_some() })
     }
 

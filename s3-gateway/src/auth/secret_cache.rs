@@ -30,7 +30,6 @@ pub(crate) type Lookup = Box<dyn Fn(String) -> BoxFuture<'static, Result<Secret,
 /// A secret, and the signing key made of it last.
 pub(super) struct Known {
     pub user: Arc<str>,
-    pub access_key: Arc<str>,
     secret: String,
     fetched: Duration,
     refreshing: AtomicBool,
@@ -103,7 +102,6 @@ impl SecretCache {
         let unchanged = before.filter(|before| before.secret == secret.secret_key);
         let known = Arc::new(Known {
             user: secret.user.into(),
-            access_key: access_key.into(),
             key: Mutex::new(unchanged.and_then(|before| before.key.lock().clone())),
             secret: secret.secret_key,
             fetched,

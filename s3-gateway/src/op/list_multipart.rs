@@ -1,6 +1,5 @@
 //! ListParts and ListMultipartUploads (S3 API pages of these names).
 
-use http::header::HeaderValue;
 use ozone_client::proto::om::v1 as om;
 use ozone_common::limits::PART_NUMBER_MAX;
 

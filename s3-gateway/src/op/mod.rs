@@ -75,8 +75,6 @@ pub(crate) struct Request {
     pub headers: HeaderMap,
     /// The body, which nobody has read yet.
     pub body: Body,
-    /// UTC milliseconds, when it came.
-    pub now_ms: u64,
 }
 
 impl Request {

@@ -28,7 +28,6 @@ pub(super) const NOW_MS: u64 = 784_111_777_000;
 pub(super) struct Fixture {
     pub gateway: Arc<Gateway<Twin>>,
     pub twin: Twin,
-    pub clock: Arc<ManualClock>,
 }
 
 /// A request to be.
@@ -136,10 +135,10 @@ impl Fixture {
         let clock = Arc::new(ManualClock::at(NOW_MS));
         let twin = Twin::default();
         twin.state.lock().now_ms = NOW_MS;
-        let env = Env { clock: clock.clone(), rng: Arc::new(SeededRng::new(1)), disk: Arc::new(MemDisk::default()) };
+        let env = Env { clock, rng: Arc::new(SeededRng::new(1)), disk: Arc::new(MemDisk::default()) };
         let lookup = Box::new(|_| async { Err(Error::internal("no secrets here")) }.boxed());
         let gateway = Gateway::new(twin.clone(), env, Config::default(), lookup, [7; 32]);
-        let fixture = Self { gateway, twin, clock };
+        let fixture = Self { gateway, twin };
         fixture.send(call("PUT", "/bucket")).await.ok();
         fixture
     }
@@ -162,7 +161,6 @@ impl Fixture {
             query,
             headers,
             body: Body::of_pieces(body, claims),
-            now_ms: NOW_MS,
         };
         serve(&self.gateway, request).await
     }

@@ -6,4 +6,4 @@ mod table;
 
 pub(crate) use address::Target;
 pub(crate) use query::{Query, is_plain, percent_decode, percent_encode};
-pub(crate) use table::{Op, Scope, find};
+pub(crate) use table::{Op, find};

@@ -140,16 +140,19 @@ fn clip(text: &str) -> String {
 
 impl<'a> Element<'a> {
     /// Its name, without a namespace's prefix.
+    #[cfg(test)]
     pub fn name(&self) -> &'a str {
         self.name
     }
 
     /// Its text, as it stands.
+    #[cfg(test)]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The elements in it.
+    #[cfg(test)]
     pub fn children(&self) -> &[Element<'a>] {
         &self.children
     }
@@ -198,7 +201,7 @@ mod tests {
         assert_eq!(root.get("Other").unwrap(), None);
         assert_eq!(root.get("Object").unwrap_err().code, S3Code::MalformedXML, "several");
         assert_eq!(root.require("Other").unwrap_err().code, S3Code::MalformedXML);
-        assert_eq!((root.children().len(), root.children()[2].name()), (3, "Quiet"));
+        assert_eq!((root.children.len(), root.children[2].name), (3, "Quiet"));
     }
 
     fn deep(depth: usize) -> String {
@@ -253,13 +256,13 @@ mod tests {
         ozone_fuzz::fuzz(corpus, &words, |bytes| match parse(bytes, "Delete") {
             Ok(root) => {
                 assert!(depth(&root) <= DEPTH_MAX);
-                format!("{} {}", root.children().len(), depth(&root))
+                format!("{} {}", root.children.len(), depth(&root))
             }
             Err(error) => error.message.chars().take(40).collect(),
         });
     }
 
     fn depth(element: &Element<'_>) -> usize {
-        1 + element.children().iter().map(depth).max().unwrap_or(0)
+        1 + element.children.iter().map(depth).max().unwrap_or(0)
     }
 }

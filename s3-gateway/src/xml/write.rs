@@ -83,13 +83,6 @@ impl Writer {
         self.close(name);
     }
 
-    /// An element that may be absent.
-    pub fn optional(&mut self, name: &'static str, text: Option<&str>) {
-        if let Some(text) = text {
-            self.text(name, text);
-        }
-    }
-
     /// An element with an attribute `xsi:type`, as grantees in ACLs have.
     pub fn typed(&mut self, name: &'static str, kind: &'static str, fill: impl FnOnce(&mut Self)) {
         self.raw(&["<", name, " xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"", kind, "\">"]);
@@ -130,7 +123,6 @@ mod tests {
             r.element("A", |a| {
                 a.text("T", "a<b>&\"c\r\n\u{1}é");
                 a.value("N", 5);
-                a.optional("O", None);
             });
             r.bytes("B", b"x\xff");
         });
