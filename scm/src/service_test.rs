@@ -518,3 +518,82 @@ async fn after_a_restart_reported_containers_are_waited_for_and_corrupt_blocks_a
     let _ = scm.scm.log.status();
     scm.stop().await;
 }
+
+/// What a kill would leave: the files as they lie there while it runs.
+#[expect(clippy::disallowed_methods, reason = "a copy as a test's tool")]
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn on_its_log_containers_blocks_and_deletes_survive_kill_and_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, killed) = (folder.path().join("scm"), folder.path().join("killed"));
+    let start = async |data: &std::path::Path| {
+        let shutdown = CancellationToken::new();
+        let config = Config { data: data.to_path_buf(), ..config() };
+        let handle = crate::start(config, secret(), Env::system(), shutdown.clone()).await.unwrap();
+        let address = handle.rpc_address();
+        let identity = Identity::Role(PeerRole::Om, secret());
+        let session = SessionClient::connect(
+            "scm.Sessions",
+            vec![address.to_string()],
+            identity,
+            Env::system(),
+            SessionOptions::default(),
+        );
+        let nodes = [1, 2, 3].map(|n| Datanode::join(address, n, 1));
+        (handle, Caller(session.unwrap()), futures::future::join_all(nodes).await, shutdown)
+    };
+    let stop = async |handle: Handle, shutdown: CancellationToken| {
+        shutdown.cancel();
+        tokio::time::timeout(DEADLINE, handle.join()).await.expect("it stops").unwrap();
+    };
+    let locals = |ranges: &[ozone_proto::common::v1::BlockRange]| -> BTreeSet<(u64, u32)> {
+        ranges.iter().flat_map(|r| (r.first_local..r.first_local + r.count).map(|local| (r.container, local))).collect()
+    };
+
+    let (handle, om, nodes, shutdown) = start(&first).await;
+    let _beating = beating(&nodes);
+    let mut given = BTreeSet::new();
+    for _ in 0..20 {
+        given.extend(locals(&om.allocate(10).await.unwrap()));
+    }
+    assert_eq!(given.len(), 200);
+    let (container, local) = *given.first().unwrap();
+    let epoch = om.report_failed(container, 1, &[2]).await.unwrap().epoch;
+    om.delete(1, container, local, 1).await.unwrap();
+    copy(&first, &killed);
+    stop(handle, shutdown).await;
+
+    for folder in [&first, &killed] {
+        let (handle, om, mut nodes, shutdown) = start(folder).await;
+        let _beating = beating(&nodes);
+        let found = om.container(container).await;
+        assert_eq!((found.epoch, found.members.len()), (epoch, 2), "{}", folder.display());
+        // Every container known must be reported before safe mode ends.
+        for node in &mut nodes {
+            for id in given.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>() {
+                node.report(id, ReplicaState::Open, 5).await;
+            }
+        }
+        let mut again = None;
+        until("blocks are handed out", || async { om.allocate(10).await.is_ok() }).await;
+        for _ in 0..5 {
+            let more = locals(&om.allocate(10).await.unwrap());
+            assert!(more.is_disjoint(&given), "no block is handed out twice");
+            again = again.max(more.last().copied());
+        }
+        assert!(again.is_some());
+        stop(handle, shutdown).await;
+    }
+}
