@@ -53,6 +53,7 @@ impl Writer {
         let written = writer.finish().await?;
         let request = om::CommitKey {
             bucket: self.bucket.address.clone(),
+            bucket_id: self.bucket.id,
             key,
             length: written.length,
             blocks: written.blocks,

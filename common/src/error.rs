@@ -82,6 +82,8 @@ codes! {
     InvalidBucketName = 113, "INVALID_BUCKET_NAME", Never;
     /// The cluster has as many buckets as it may have.
     TooManyBuckets = 114, "TOO_MANY_BUCKETS", Never;
+    /// The bucket was deleted and made anew since the caller looked it up.
+    BucketChanged = 115, "BUCKET_CHANGED", AfterRefresh;
     /// No such key.
     KeyNotFound = 120, "KEY_NOT_FOUND", Never;
     /// The key is there already, and the request asked that it be absent.

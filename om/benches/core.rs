@@ -100,6 +100,7 @@ fn main() {
             holder,
             owner: "root".into(),
             address: address.clone(),
+            bucket: None,
             key: name(at),
             length: 4096,
             facts: Facts {

@@ -72,6 +72,7 @@ fn grpc_code(code: ErrorCode) -> Code {
         | E::SessionExpired
         | E::VolumeNotEmpty
         | E::BucketNotEmpty
+        | E::BucketChanged
         | E::KeyChanged
         | E::PreconditionFailed
         | E::GrantExpired

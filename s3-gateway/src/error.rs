@@ -207,6 +207,7 @@ fn s3_code(code: ErrorCode) -> S3Code {
         E::BucketNotFound => S::NoSuchBucket,
         E::BucketAlreadyExists => S::BucketAlreadyExists,
         E::BucketNotEmpty => S::BucketNotEmpty,
+        E::BucketChanged => S::ServiceUnavailable,
         E::InvalidBucketName => S::InvalidBucketName,
         E::TooManyBuckets => S::TooManyBuckets,
         E::KeyNotFound => S::NoSuchKey,

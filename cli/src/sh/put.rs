@@ -100,7 +100,7 @@ pub async fn put_file(at: &Connection, path: &Path, to: Destination) -> Result<S
         bail!("`{}` had {expected} bytes and then {}: it changed while it was read", path.display(), writer.length());
     }
     let written = writer.finish().await?;
-    commit(at, &ctx, written, to).await
+    commit(at, &ctx, info.id, written, to).await
 }
 
 /// Writes the bytes of a key as another one.
@@ -118,7 +118,7 @@ pub async fn copy(at: &Connection, mut from: Opened, to: Destination) -> Result<
         progress.add(length);
     }
     let written = writer.finish().await?;
-    commit(at, &ctx, written, to).await
+    commit(at, &ctx, info.id, written, to).await
 }
 
 async fn bucket_for(at: &Connection, ctx: &CallContext, to: &Destination) -> Result<BucketInfo> {
@@ -131,7 +131,13 @@ async fn bucket_for(at: &Connection, ctx: &CallContext, to: &Destination) -> Res
     }
 }
 
-async fn commit(at: &Connection, ctx: &CallContext, written: Written, to: Destination) -> Result<Stored> {
+async fn commit(
+    at: &Connection,
+    ctx: &CallContext,
+    bucket_id: u64,
+    written: Written,
+    to: Destination,
+) -> Result<Stored> {
     let length = written.length;
     let request = om::CommitKey {
         bucket: Some(to.bucket),
@@ -143,6 +149,7 @@ async fn commit(at: &Connection, ctx: &CallContext, written: Written, to: Destin
         is_inline: written.inline.is_some(),
         inline: written.inline.unwrap_or_default(),
         conditions: to.conditions,
+        bucket_id,
     };
     let committed = at.client.commit_key(&ctx.renewed(at.timeout()), request).await?;
     Ok(Stored { length, generation: committed.generation })

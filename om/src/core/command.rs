@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ozone_common::Error;
-use ozone_common::id::{ClientId, ContainerId, GrantId};
+use ozone_common::id::{BucketId, ClientId, ContainerId, GrantId};
 use ozone_common::name::{BucketName, KeyName, VolumeName};
 use ozone_common::replication::Replication;
 use ozone_proto::common::v1::Block;
@@ -247,6 +247,8 @@ pub struct CommitKey {
     pub owner: String,
     /// The bucket.
     pub address: Address,
+    /// Id of the bucket that the bytes were written for; `None` = whichever has the name.
+    pub bucket: Option<BucketId>,
     /// The key.
     pub key: KeyName,
     /// Bytes.

@@ -20,6 +20,11 @@ use crate::tables::value;
 pub(super) fn commit(tx: &mut Tx<'_>, commit: CommitKey) -> Result<Op, Stop> {
     let bucket = tx.bucket(&commit.address)?;
     let id = BucketId(bucket.id);
+    if commit.bucket.is_some_and(|written_for| written_for != id) {
+        // Durability and replication of the bytes are those of a bucket that is no more.
+        let message = format!("bucket `{}` was made anew since its bytes were written", commit.address);
+        return Err(Error::new(ErrorCode::BucketChanged, message).into());
+    }
     let existing = key::get(tx.view, id, commit.key.as_bytes())?;
     commit.conditions.check(&commit.key, existing.as_ref())?;
     if commit.length > OBJECT_LENGTH_MAX {

@@ -60,7 +60,7 @@ proptest! {
         })).unwrap();
         for key in &keys {
             world.run(Command::CommitKey(CommitKey {
-                holder: client(0), owner: "o".into(), address: address(&at), key: name(key), length: 0, facts: Facts::default(),
+                holder: client(0), owner: "o".into(), address: address(&at), bucket: None, key: name(key), length: 0, facts: Facts::default(),
                 data: Data::Blocks { blocks: Vec::new(), grants: Vec::new() }, conditions: Conditions::default(), members: 1,
             })).unwrap();
             world.run(Command::InitiateUpload(InitiateUpload {

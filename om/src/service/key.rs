@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ozone_common::Error;
-use ozone_common::id::{BlockId, ContainerId};
+use ozone_common::id::{BlockId, BucketId, ContainerId};
 use ozone_common::name::KeyName;
 use ozone_kvstore::Read;
 use ozone_proto::common::v1::{Block, LocatedBlock};
@@ -41,6 +41,7 @@ impl<L: Log> Om<L> {
             holder: context.identity.client,
             owner: context.owner(String::new())?,
             address: convert::address(request.bucket)?,
+            bucket: (request.bucket_id != 0).then_some(BucketId(request.bucket_id)),
             key: convert::key(request.key)?,
             length: request.length,
             facts: convert::facts(request.meta)?,

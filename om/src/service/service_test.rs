@@ -143,6 +143,23 @@ fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorCode {
 }
 
 #[tokio::test]
+async fn bytes_written_for_a_bucket_that_was_made_anew_are_refused() {
+    let it = setup(1000, |_| {});
+    let old = it.bucket().await;
+    it.call(Op::DeleteBucket(om::DeleteBucket { address: address() })).await.unwrap();
+    let new = it.bucket().await;
+    assert_ne!(old.id, new.id);
+    let commit = |bucket_id| {
+        it.call(Op::CommitKey(om::CommitKey { bucket: address(), key: "k".into(), bucket_id, ..Default::default() }))
+    };
+    assert_eq!(code(commit(old.id).await), ErrorCode::BucketChanged);
+    assert_eq!(code(it.get("k", false).await.map(|_| Reply::Empty(om::Empty {}))), ErrorCode::KeyNotFound);
+    commit(new.id).await.unwrap();
+    commit(0).await.unwrap();
+    it.check();
+}
+
+#[tokio::test]
 async fn a_key_is_put_found_and_deleted_with_tokens_that_datanodes_accept() {
     let it = setup(1000, |_| {});
     it.bucket().await;

@@ -1,8 +1,8 @@
 //! What a write has to know of its bucket (replication, durability, inline values), kept for a short while: a PUT should not ask for
 //! it each time.
 //!
-//! Being stale is harmless: whether the bucket is there is judged by the commit, and so is everything that was written under another
-//! replication or inline bound.
+//! Being stale is harmless: a commit names the bucket's id, so that bytes written for one are refused by another of the same name, and
+//! whether a value may be inline is judged there too.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -234,20 +234,15 @@ impl<B: Backend> Gateway<B> {
             blocks: written.blocks,
             grants: written.grants,
         };
-        match self.client.commit_part(&place.ctx.renewed(self.timeout()), commit).await {
-            Ok(committed) => Ok(committed),
-            Err(error) if error.code == ErrorCode::InvalidBlock => {
-                self.buckets.forget(&place.bucket);
-                Err(object::changed_bucket(&error))
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.client.commit_part(&place.ctx.renewed(self.timeout()), commit).await?)
     }
 
-    /// The bucket as writers of parts see it: a part's bytes are never inline, its row has no place for them.
+    /// The bucket as writers of parts see it. It is asked for anew, after the upload was seen: an upload lives no longer than its bucket,
+    /// so that its parts are as durable as the bucket says that the upload is in. And a part's bytes are never inline: its row has no
+    /// place for them.
     async fn bucket_of_parts(&self, place: &Place) -> S3Result<om::BucketInfo> {
-        let bucket = self.bucket(place).await?;
-        Ok(om::BucketInfo { inline_max: 0, ..(*bucket).clone() })
+        let info = self.client.info_bucket(&place.ctx, om::InfoBucket { address: Some(place.address()) }).await?;
+        Ok(om::BucketInfo { inline_max: 0, ..info })
     }
 
     /// Makes a part of a body.

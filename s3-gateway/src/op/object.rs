@@ -4,8 +4,8 @@ use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ozone_client::Written;
 use ozone_client::proto::om::v1 as om;
+use ozone_common::ErrorCode;
 use ozone_common::limits::PART_NUMBER_MAX;
-use ozone_common::{Error, ErrorCode};
 
 use super::backend::{Backend, ObjectWriter};
 use super::{Place, checksum_text, checksum_type};
@@ -131,7 +131,7 @@ impl<B: Backend> Gateway<B> {
     /// Makes what a writer wrote a key.
     ///
     /// # Errors
-    /// Those of the OM; a bucket that was changed meanwhile is `ServiceUnavailable`: the client's retry will see it anew.
+    /// Those of the OM; a bucket that was made anew meanwhile is `ServiceUnavailable`: the client's retry will see it.
     pub(super) async fn commit(
         &self,
         place: &Place,
@@ -141,37 +141,29 @@ impl<B: Backend> Gateway<B> {
         conditions: Option<om::Conditions>,
     ) -> S3Result<om::KeyCommitted> {
         let ctx = place.ctx.renewed(self.timeout());
-        let inline = written.inline.clone();
-        let request = commit_request(place, written, meta, conditions);
-        let refused = match self.client.commit_key(&ctx, request.clone()).await {
+        let request = commit_request(place, bucket, written, meta, conditions);
+        // Only inline values are ever committed twice.
+        let again = request.is_inline.then(|| request.clone());
+        let refused = match self.client.commit_key(&ctx, request).await {
             Ok(committed) => return Ok(committed),
             Err(error) => error,
         };
-        // What the cache said of the bucket may be old.
-        let stale = matches!(
-            refused.code,
-            ErrorCode::BucketNotFound | ErrorCode::InvalidBlock | ErrorCode::TooLarge | ErrorCode::GrantExpired
-        );
+        // What the cache said of the bucket is old.
+        let stale = matches!(refused.code, ErrorCode::BucketNotFound | ErrorCode::BucketChanged | ErrorCode::TooLarge);
         if stale {
             self.buckets.forget(&place.bucket);
         }
-        match (refused.code, inline) {
-            (ErrorCode::TooLarge, Some(bytes)) => {
+        match (refused.code, again) {
+            (ErrorCode::TooLarge, Some(request)) => {
                 // The bucket takes no inline values of this size any more.
                 let bucket = om::BucketInfo { inline_max: 0, ..bucket.clone() };
                 let mut writer = self.client.writer(&ctx, &bucket, None)?;
-                writer.write(bytes).await?;
-                let written = writer.finish().await?;
-                let request = om::CommitKey {
-                    blocks: written.blocks,
-                    grants: written.grants,
-                    inline: bytes::Bytes::new(),
-                    is_inline: false,
-                    ..request
-                };
+                writer.write(request.inline).await?;
+                let Written { blocks, grants, .. } = writer.finish().await?;
+                let inline = bytes::Bytes::new();
+                let request = om::CommitKey { blocks, grants, inline, is_inline: false, ..request };
                 Ok(self.client.commit_key(&ctx, request).await?)
             }
-            (ErrorCode::InvalidBlock, _) => Err(changed_bucket(&refused)),
             _ => Err(refused.into()),
         }
     }
@@ -179,6 +171,7 @@ impl<B: Backend> Gateway<B> {
 
 fn commit_request(
     place: &Place,
+    bucket: &om::BucketInfo,
     written: Written,
     meta: om::ObjectMeta,
     conditions: Option<om::Conditions>,
@@ -193,11 +186,6 @@ fn commit_request(
         is_inline: written.inline.is_some(),
         inline: written.inline.unwrap_or_default(),
         conditions,
+        bucket_id: bucket.id,
     }
-}
-
-/// The bucket's replication is another than when the write began: it was deleted and made anew.
-pub(super) fn changed_bucket(error: &Error) -> S3Error {
-    tracing::info!(%error, "a bucket changed under a write");
-    S3Error::new(S3Code::ServiceUnavailable, "the bucket was made anew during this request; try again")
 }

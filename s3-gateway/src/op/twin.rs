@@ -194,6 +194,9 @@ impl Backend for Twin {
         let (generation, now_ms) = (state.next(), state.now_ms);
         let bytes = if request.is_inline { request.inline.clone() } else { state.take_blocks(&request.blocks) };
         let bucket = state.bucket(request.bucket)?;
+        if request.bucket_id != bucket.info.id {
+            return Err(Error::new(ErrorCode::BucketChanged, "another bucket"));
+        }
         check(request.conditions.as_ref(), bucket.keys.get(&request.key))?;
         if request.is_inline && bytes.len() > bucket.info.inline_max as usize {
             return Err(Error::new(ErrorCode::TooLarge, "inline bytes"));
