@@ -12,7 +12,7 @@ use ozone_common::env::Rng;
 use ozone_common::telemetry::{Outcome, Record, audit};
 
 use crate::auth::Verified;
-use crate::body::{Body, Claims};
+use crate::body::{Arriving, Body, Claims};
 use crate::error::{S3Code, S3Error, S3Result};
 use crate::gateway::Gateway;
 use crate::op::{self, Backend, Request};
@@ -89,6 +89,9 @@ async fn serve<B: Backend>(
     known: &mut Known,
 ) -> S3Result<Response> {
     let now_ms = gateway.env.clock.now_ms();
+    // Who waits for "100 Continue" has sent nothing yet, and reading what nobody wants would ask for it.
+    let drain = (!parts.headers.contains_key(header::EXPECT)).then(|| gateway.drain.clone());
+    let arriving = Arriving::new(incoming, drain);
     let Parts { method, uri, mut headers, .. } = parts;
     check_size(&headers)?;
     let query = Query::parse(uri.query().unwrap_or_default())?;
@@ -104,9 +107,7 @@ async fn serve<B: Backend>(
     known.op = Some(op);
     strip_aws_chunked(&mut headers);
     let claims = Claims::read(&headers, passed.hash, passed.signer, op.checks_body())?;
-    // Who waits for "100 Continue" has sent nothing yet, and reading what nobody wants would ask for it.
-    let drain = (!headers.contains_key(header::EXPECT)).then(|| gateway.drain.clone());
-    let body = Body::incoming(incoming, claims, gateway.config.body_timeout.duration(), drain);
+    let body = Body::arriving(arriving, claims, gateway.config.body_timeout.duration());
     let request = Request { identity: passed.identity, id: id.clone(), op, target, query, headers, body };
     op::serve(gateway, request).await
 }

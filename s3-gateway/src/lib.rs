@@ -12,6 +12,8 @@ mod body;
 mod condition;
 mod config;
 mod connection;
+#[cfg(test)]
+mod connection_test;
 mod error;
 mod etag;
 mod exchange;

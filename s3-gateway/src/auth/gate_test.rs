@@ -4,30 +4,16 @@
 use std::sync::Arc;
 
 use http::HeaderValue;
-use ozone_client::proto::om::v1::Secret;
 use ozone_common::env::ManualClock;
-use ozone_common::{Error, ErrorCode};
-use ring::{digest, hmac};
 
+use super::test_signer::{ACCESS_KEY, DATE, NOW_MS, authorization, lookup, signature};
 use super::*;
 use crate::route::{percent_decode, percent_encode};
 
-pub(crate) const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
-const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
-pub(crate) const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// 2013-05-24T00:00:00Z, the moment of all the examples.
-pub(crate) const NOW_MS: u64 = 1_369_353_600_000;
+const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-pub(crate) fn gate() -> Gate {
-    let lookup: Lookup = Box::new(|access_key| {
-        Box::pin(async move {
-            match access_key == ACCESS_KEY {
-                true => Ok(Secret { access_key, secret_key: SECRET.into(), user: "alice".into(), created: false }),
-                false => Err(Error::new(ErrorCode::SecretNotFound, "no such key")),
-            }
-        })
-    });
-    Gate::new(lookup, Arc::new(ManualClock::at(NOW_MS)), "us-east-1".into(), Duration::from_secs(10))
+fn gate() -> Gate {
+    Gate::new(lookup(), Arc::new(ManualClock::at(NOW_MS)), "us-east-1".into(), Duration::from_secs(10))
 }
 
 /// A request, to be signed or broken.
@@ -55,26 +41,9 @@ impl Call {
         self
     }
 
-    /// Signs with `signed` in `Authorization`: written down straight from the specification, without the gate's code.
     fn sign(self, path: &str, query: &str, signed: &str) -> Self {
-        let get = |name: &str| -> &str {
-            self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str())
-        };
-        let headers: String = signed.split(';').map(|name| format!("{name}:{}\n", get(name).trim())).collect();
-        let canonical =
-            format!("{}\n{path}\n{query}\n{headers}\n{signed}\n{}", self.method, get("x-amz-content-sha256"));
-        let date = get("x-amz-date");
-        let scope = format!("{}/us-east-1/s3/aws4_request", &date[..8]);
-        let hash = hex::encode(digest::digest(&digest::SHA256, canonical.as_bytes()));
-        let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hash}");
-        let mut key = format!("AWS4{SECRET}").into_bytes();
-        for part in scope.split('/') {
-            key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes()).as_ref().to_vec();
-        }
-        let signature = hex::encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), text.as_bytes()));
-        let value =
-            format!("AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope},SignedHeaders={signed},Signature={signature}");
-        self.header("authorization", &value)
+        let signature = signature(self.method.as_str(), path, query, &self.headers, signed);
+        self.header("authorization", &authorization(signed, &signature))
     }
 
     async fn pass(&self) -> S3Result<Passed> {
@@ -99,13 +68,10 @@ impl Call {
 }
 
 fn example(method: &str, uri: &str, headers: &[(&str, &str)], signed: &str, signature: &str) -> Call {
-    let authorization = format!(
-        "AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/20130524/us-east-1/s3/aws4_request,SignedHeaders={signed},Signature={signature}"
-    );
     Call::new(method, uri, headers)
         .header("host", "examplebucket.s3.amazonaws.com")
-        .header("x-amz-date", "20130524T000000Z")
-        .header("authorization", &authorization)
+        .header("x-amz-date", DATE)
+        .header("authorization", &authorization(signed, signature))
 }
 
 fn get_object() -> Call {
@@ -273,11 +239,7 @@ async fn time_has_its_bounds() {
 #[tokio::test]
 async fn paths_are_signed_as_sent_or_as_encoded() {
     let call = |uri: &str| {
-        Call::new(
-            "GET",
-            uri,
-            &[("host", "h"), ("x-amz-date", "20130524T000000Z"), ("x-amz-content-sha256", "UNSIGNED-PAYLOAD")],
-        )
+        Call::new("GET", uri, &[("host", "h"), ("x-amz-date", DATE), ("x-amz-content-sha256", "UNSIGNED-PAYLOAD")])
     };
     let signed = "host;x-amz-content-sha256;x-amz-date";
     for (sent, canonical) in [

@@ -7,6 +7,8 @@
 mod gate_test;
 mod secret_cache;
 mod sigv4;
+#[cfg(test)]
+pub(crate) mod test_signer;
 
 use std::sync::Arc;
 use std::time::Duration;

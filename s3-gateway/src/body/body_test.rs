@@ -15,7 +15,7 @@ fn body(headers: &[(&str, &str)], hash: &str, pieces: &[&str]) -> S3Result<Body>
     }
     let claims = Claims::read(&map, HashHeader::parse(hash.as_bytes())?, None, true)?;
     let pieces = pieces.iter().map(|piece| Bytes::copy_from_slice(piece.as_bytes())).collect();
-    Ok(Body::new(Source::Pieces(pieces), claims, Duration::from_secs(1), None))
+    Ok(Body::new(Source::Pieces(pieces), claims, Duration::from_secs(1)))
 }
 
 async fn read(body: &mut Body) -> S3Result<Vec<u8>> {

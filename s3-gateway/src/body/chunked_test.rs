@@ -3,26 +3,16 @@
 use proptest::prelude::*;
 
 use bytes::Bytes;
-use ring::{digest, hmac};
 
 use super::chunked::{ChunkError, ChunkSigner, Decoder, LINE_MAX, TRAILERS_MAX};
+use crate::auth::test_signer::{DATE, SCOPE, key, sha256, sign};
 use crate::body::Hasher;
 use crate::body::checksum::Algorithm;
-
-const SCOPE: &str = "20130524/us-east-1/s3/aws4_request";
-
-fn key() -> hmac::Key {
-    let mut key = b"AWS4wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_vec();
-    for part in SCOPE.split('/') {
-        key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), part.as_bytes()).as_ref().to_vec();
-    }
-    hmac::Key::new(hmac::HMAC_SHA256, &key)
-}
 
 fn signer(seed: &str) -> ChunkSigner {
     let mut bytes = [0; 32];
     hex::decode_to_slice(seed, &mut bytes).unwrap();
-    ChunkSigner::new(key(), "20130524T000000Z", SCOPE, &bytes)
+    ChunkSigner::new(key(), DATE, SCOPE, &bytes)
 }
 
 type Outcome = Result<(Vec<u8>, Vec<(String, String)>), ChunkError>;
@@ -195,14 +185,11 @@ fn framing_that_is_wrong_is_refused() {
 
 /// A well-formed signed body of these chunks, with the chain of signatures computed by hand.
 fn signed(chunks: &[Vec<u8>], trailers: &[(String, String)]) -> Vec<u8> {
-    let key = key();
     let mut previous = SEED.to_owned();
     let mut body = Vec::new();
-    let head = format!("20130524T000000Z\n{SCOPE}\n");
-    let sign = |text: &str| hex::encode(hmac::sign(&key, text.as_bytes()));
-    let hash = |bytes: &[u8]| hex::encode(digest::digest(&digest::SHA256, bytes));
+    let head = format!("{DATE}\n{SCOPE}\n");
     for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()).chain([&Vec::new()]) {
-        previous = sign(&format!("AWS4-HMAC-SHA256-PAYLOAD\n{head}{previous}\n{}\n{}", hash(b""), hash(chunk)));
+        previous = sign(&format!("AWS4-HMAC-SHA256-PAYLOAD\n{head}{previous}\n{}\n{}", sha256(b""), sha256(chunk)));
         body.extend_from_slice(format!("{:x};chunk-signature={previous}\r\n", chunk.len()).as_bytes());
         if !chunk.is_empty() {
             body.extend_from_slice(chunk);
@@ -211,7 +198,7 @@ fn signed(chunks: &[Vec<u8>], trailers: &[(String, String)]) -> Vec<u8> {
     }
     if !trailers.is_empty() {
         let text: String = trailers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-        previous = sign(&format!("AWS4-HMAC-SHA256-TRAILER\n{head}{previous}\n{}", hash(text.as_bytes())));
+        previous = sign(&format!("AWS4-HMAC-SHA256-TRAILER\n{head}{previous}\n{}", sha256(text.as_bytes())));
         body.extend_from_slice(text.replace('\n', "\r\n").as_bytes());
         body.extend_from_slice(format!("x-amz-trailer-signature:{previous}\r\n").as_bytes());
     }

@@ -35,10 +35,9 @@ use self::chunked::{ChunkError, Decoder};
 use crate::error::{S3Code, S3Error, S3Result};
 
 enum Source {
-    Network(Incoming),
+    Network(Arriving),
     #[cfg(test)]
     Pieces(std::collections::VecDeque<Bytes>),
-    Ended,
 }
 
 // LIMIT: bytes and time that a body which nobody wants may take.
@@ -63,8 +62,36 @@ pub(crate) struct Body {
     state: State,
     /// How long the client may be silent.
     patience: Duration,
-    /// Who reads the rest of a body that was given up.
+}
+
+/// A body that comes over the network. Where it is dropped before its end, the rest is read on by a [`Drain`].
+pub(crate) struct Arriving {
+    incoming: Option<Incoming>,
     drain: Option<Drain>,
+}
+
+impl Arriving {
+    /// Without a drain, whoever sends the body is told to stop by the end of its connection.
+    pub fn new(incoming: Incoming, drain: Option<Drain>) -> Self {
+        Self { incoming: Some(incoming).filter(|incoming| !incoming.is_end_stream()), drain }
+    }
+
+    async fn receive(&mut self, patience: Duration) -> S3Result<Option<Bytes>> {
+        let Some(incoming) = &mut self.incoming else { return Ok(None) };
+        let bytes = receive(incoming, patience).await?;
+        if bytes.is_none() {
+            self.incoming = None;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if let (Some(incoming), Some(drain)) = (self.incoming.take(), &self.drain) {
+            drain.rest_of(incoming);
+        }
+    }
 }
 
 /// Reads bodies to their end that nobody wants any more: a client that is still sending would not see the answer otherwise.
@@ -96,20 +123,18 @@ impl Drain {
 }
 
 impl Body {
-    /// A body that comes over the network, from a client that may be silent for as long as `patience`. What is left of it when it is
-    /// dropped is read by `drain`; without one, the client is told to stop by the end of its connection.
-    pub fn incoming(incoming: Incoming, claims: Claims, patience: Duration, drain: Option<Drain>) -> Self {
-        let source = if incoming.is_end_stream() { Source::Ended } else { Source::Network(incoming) };
-        Self::new(source, claims, patience, drain)
+    /// A body that comes over the network, from a client that may be silent for as long as `patience`.
+    pub fn arriving(arriving: Arriving, claims: Claims, patience: Duration) -> Self {
+        Self::new(Source::Network(arriving), claims, patience)
     }
 
     /// A body of pieces at hand.
     #[cfg(test)]
     pub fn of_pieces(pieces: impl IntoIterator<Item = Bytes>, claims: Claims) -> Self {
-        Self::new(Source::Pieces(pieces.into_iter().collect()), claims, Duration::from_secs(1), None)
+        Self::new(Source::Pieces(pieces.into_iter().collect()), claims, Duration::from_secs(1))
     }
 
-    fn new(source: Source, mut claims: Claims, patience: Duration, drain: Option<Drain>) -> Self {
+    fn new(source: Source, mut claims: Claims, patience: Duration) -> Self {
         let decoder = match claims.hash {
             ContentHash::Unsigned | ContentHash::Sha256(_) => None,
             ContentHash::Chunks { trailing } => {
@@ -130,7 +155,6 @@ impl Body {
             claims,
             state: State::Reading,
             patience,
-            drain,
         }
     }
 
@@ -257,16 +281,9 @@ impl Body {
 
     async fn receive(&mut self) -> S3Result<Option<Bytes>> {
         match &mut self.source {
-            Source::Network(incoming) => {
-                let bytes = receive(incoming, self.patience).await?;
-                if bytes.is_none() {
-                    self.source = Source::Ended;
-                }
-                Ok(bytes)
-            }
+            Source::Network(arriving) => arriving.receive(self.patience).await,
             #[cfg(test)]
             Source::Pieces(pieces) => Ok(pieces.pop_front()),
-            Source::Ended => Ok(None),
         }
     }
 
@@ -301,16 +318,6 @@ impl Body {
             ));
         }
         Ok(digests)
-    }
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        if let (Source::Network(incoming), Some(drain)) =
-            (std::mem::replace(&mut self.source, Source::Ended), &self.drain)
-        {
-            drain.rest_of(incoming);
-        }
     }
 }
 

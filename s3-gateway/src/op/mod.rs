@@ -34,7 +34,7 @@ mod settings;
 #[cfg(test)]
 mod test_support;
 #[cfg(test)]
-mod twin;
+pub(crate) mod twin;
 
 use std::sync::Arc;
 use std::time::Duration;
