@@ -74,7 +74,7 @@ pub struct Request<'a> {
     pub key: &'a [u8],
     /// Names and values, in the order of names.
     pub query: &'a [(&'a str, &'a str)],
-    /// Headers that are not signed.
+    /// Further headers, names in lower case.
     pub headers: &'a [(&'a str, &'a str)],
     /// The body.
     pub body: Pieces,
@@ -233,7 +233,14 @@ impl Connection {
         let query = query.join("&");
         let payload = if self.sign_payload { request.body.sha256() } else { UNSIGNED.to_owned() };
         let host = &*self.endpoint.authority;
-        let signed = Signed { method: &request.method, host, path: &path, query: &query, payload: &payload };
+        let signed = Signed {
+            method: &request.method,
+            host,
+            path: &path,
+            query: &query,
+            payload: &payload,
+            headers: request.headers,
+        };
         let headers = self.signer.sign(&signed, SystemClock.now_ms());
         if !query.is_empty() {
             path.push('?');

@@ -8,7 +8,6 @@ use ring::{digest, hmac};
 
 /// What stands for a body that is not hashed.
 pub const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
-const SIGNED_HEADERS: &str = "host;x-amz-content-sha256;x-amz-date";
 
 /// Signs requests of one user. The day's key is kept.
 #[derive(Debug)]
@@ -21,6 +20,7 @@ pub struct Signer {
 }
 
 /// What is signed.
+#[derive(Clone, Copy)]
 pub struct Signed<'a> {
     pub method: &'a Method,
     pub host: &'a str,
@@ -30,6 +30,8 @@ pub struct Signed<'a> {
     pub query: &'a str,
     /// SHA-256 of the body in hexadecimal, or [`UNSIGNED`].
     pub payload: &'a str,
+    /// Further headers, names in lower case: those of S3 must all be signed.
+    pub headers: &'a [(&'a str, &'a str)],
 }
 
 /// The headers that a signature adds.
@@ -71,15 +73,21 @@ impl Signer {
             self.day_key = key(tag.as_ref());
             self.day = day;
         }
-        let Signed { method, host, path, query, payload } = request;
-        let canonical = format!(
-            "{method}\n{path}\n{query}\nhost:{host}\nx-amz-content-sha256:{payload}\nx-amz-date:{date}\n\n{SIGNED_HEADERS}\n{payload}"
-        );
+        let Signed { method, host, path, query, payload, headers } = request;
+        let mut lines = vec![("host", *host), ("x-amz-content-sha256", *payload), ("x-amz-date", date.as_str())];
+        lines.extend_from_slice(headers);
+        lines.sort_unstable();
+        let names = lines.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
+        let mut canonical = format!("{method}\n{path}\n{query}\n");
+        for (name, value) in lines {
+            canonical.extend([name, ":", value, "\n"]);
+        }
+        canonical.extend(["\n", &names, "\n", payload]);
         let scope = format!("{}/{}/s3/aws4_request", self.day, self.region);
         let to_sign = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{}", sha256_hex([canonical.as_bytes()]));
         let signature = hex::encode(mac(&self.day_key, &to_sign));
         let authorization = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={SIGNED_HEADERS}, Signature={signature}",
+            "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
             self.access_key
         );
         Headers { date, authorization }
@@ -114,11 +122,15 @@ mod tests {
             path: "/",
             query: "max-keys=2&prefix=J",
             payload: &empty,
+            headers: &[],
         };
         let headers = signer.sign(&request, 1_369_353_600_000);
         assert_eq!(headers.date, "20130524T000000Z");
         let signature = "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7";
         assert_eq!(headers.authorization.rsplit_once('=').unwrap().1, signature);
+        let more = Signed { headers: &[("content-type", "x"), ("x-amz-acl", "private")], ..request };
+        let more = signer.sign(&more, 1_369_353_600_000).authorization;
+        assert!(more.contains("SignedHeaders=content-type;host;x-amz-acl;x-amz-content-sha256;x-amz-date,"), "{more}");
         // The day's key is kept, and made anew for another day.
         let again = signer.sign(&request, 1_369_353_600_000);
         assert_eq!(again.authorization, headers.authorization);
