@@ -271,6 +271,7 @@ impl World {
             self.carry_out(id, output)?;
         }
         self.answer_reads(id)?;
+        self.sync(id);
         self.set_alarm(id);
         self.check(id)
     }
@@ -310,16 +311,22 @@ impl World {
             node.disk.write(number, writes);
         }
         let life = node.life;
-        if node.disk.start_sync() {
-            let slowness = node.disk.slowness;
-            let delay = slowness * self.dice.between(50, self.profile.sync_us_max);
-            self.after(delay, Event::Synced { node: id, life });
-        }
         if let Some(fetch) = fetch {
             let delay = self.dice.between(1_000, 100_000);
             self.after(delay, Event::Fetched { node: id, life, from: fetch.from });
         }
         Ok(())
+    }
+
+    /// Syncs what is written, unless a sync is under way: then this comes after it.
+    fn sync(&mut self, id: MemberId) {
+        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.process.is_some())
+            && node.disk.start_sync()
+        {
+            let life = node.life;
+            let delay = node.disk.slowness * self.dice.between(50, self.profile.sync_us_max);
+            self.after(delay, Event::Synced { node: id, life });
+        }
     }
 
     fn answer_reads(&mut self, id: MemberId) -> Result<()> {
