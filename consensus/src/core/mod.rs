@@ -405,4 +405,8 @@ impl Raft {
 }
 
 #[cfg(test)]
+mod group_test;
+#[cfg(test)]
 mod single_test;
+#[cfg(test)]
+mod test_support;
