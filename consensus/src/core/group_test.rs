@@ -49,7 +49,7 @@ mod elections {
         let written = group.peer(2).written;
         group.raft(2).persisted(written);
         let granted = Envelope { to: MemberId(1), message: message(2, 1, Body::VoteReply { granted: true }) };
-        assert_eq!(group.peer(2).turn(), [granted.clone()]);
+        assert_eq!(group.peer(2).turn(), std::slice::from_ref(&granted));
         group.raft(2).step(message(3, 1, Body::Vote { last: EntryId::new(9, 9), transfer: false }));
         let denied = Envelope { to: MemberId(3), message: message(2, 1, Body::VoteReply { granted: false }) };
         assert_eq!(group.peer(2).turn(), [denied], "one vote per term");
