@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use ozone_client::{CallContext, Client, Config, Identity, Tuning};
+use ozone_client::{CallContext, Client, Config, Identity};
+use ozone_cluster::{ClientConfig, invoking_user};
 use ozone_common::config::{Sources, TimeSpan, load};
 use ozone_common::env::Env;
 use ozone_common::{Error, ErrorCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
@@ -43,25 +44,6 @@ pub struct ClusterArgs {
     /// How long an answer may take; a transfer as a whole may take longer
     #[arg(long, global = true, value_name = "TIME", default_value = "30s")]
     timeout: TimeSpan,
-}
-
-/// The section `client`: how tools and gateways reach the cluster.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClientSettings {
-    /// Members of the key-space manager.
-    pub om_addresses: Vec<String>,
-    /// Members of the container manager.
-    pub scm_addresses: Vec<String>,
-    /// Sizes and times of the data path.
-    pub tuning: Tuning,
-}
-
-impl Default for ClientSettings {
-    fn default() -> Self {
-        let (om_addresses, scm_addresses) = (vec!["127.0.0.1:9862".into()], vec!["127.0.0.1:9860".into()]);
-        Self { om_addresses, scm_addresses, tuning: Tuning::default() }
-    }
 }
 
 /// A connection to a cluster and what its commands share.
@@ -126,11 +108,8 @@ impl ClusterArgs {
     }
 
     /// As whom to act.
-    ///
-    /// # Errors
-    /// Nobody says who the user of this process is.
-    pub fn user(&self) -> Result<String> {
-        self.user.clone().or_else(current_user).context("cannot tell which user this is; name one with --as")
+    pub fn user(&self) -> String {
+        self.user.clone().unwrap_or_else(invoking_user)
     }
 
     fn config(&self) -> Result<Config> {
@@ -139,26 +118,20 @@ impl ClusterArgs {
         Ok(Config {
             om_addresses: or(&self.om, settings.om_addresses),
             scm_addresses: or(&self.scm, settings.scm_addresses),
-            identity: Identity::User(self.user()?),
+            identity: Identity::User(self.user()),
             tuning: settings.tuning,
         })
     }
 
-    fn settings(&self) -> Result<ClientSettings> {
+    fn settings(&self) -> Result<ClientConfig> {
         /// The other sections are their roles' business.
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct File {
-            client: ClientSettings,
+            client: ClientConfig,
         }
         Ok(load::<File>(&Sources::of_process(self.config.clone()))?.client)
     }
-}
-
-/// The name of the user that this process belongs to, as the environment has it, or else its number.
-fn current_user() -> Option<String> {
-    let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    named("USER").or_else(|| named("LOGNAME")).or_else(|| Some(rustix::process::geteuid().as_raw().to_string()))
 }
 
 /// Finds out at once that nothing listens, where a session would go on trying until its deadline.

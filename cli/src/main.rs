@@ -7,11 +7,14 @@ mod address;
 mod admin;
 mod completion;
 mod connect;
+mod dev;
 mod exit;
 mod freon;
+mod init;
 mod progress;
 mod render;
 mod role;
+mod runtime;
 mod s3;
 mod sh;
 
@@ -19,6 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use ozone_cluster::Role;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -41,6 +45,10 @@ struct ShellCli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Starts a whole cluster on this machine; stops it; tells how it is.
+    Dev(dev::DevArgs),
+    /// Makes the identity and secret of a new cluster.
+    Init(init::InitArgs),
     /// Runs the key-space manager.
     Om(role::RoleArgs),
     /// Runs the container manager.
@@ -64,10 +72,12 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Om(args) => role::run(role::Role::Om, &args),
-            Self::Scm(args) => role::run(role::Role::Scm, &args),
-            Self::Datanode(args) => role::run(role::Role::Datanode, &args),
-            Self::S3g(args) => role::run(role::Role::S3g, &args),
+            Self::Dev(args) => dev::run(&args),
+            Self::Init(args) => init::run(&args),
+            Self::Om(args) => role::run(Role::Om, &args),
+            Self::Scm(args) => role::run(Role::Scm, &args),
+            Self::Datanode(args) => role::run(Role::Datanode(1), &args),
+            Self::S3g(args) => role::run(Role::S3g, &args),
             Self::Sh(shell) => shell.run(),
             Self::Admin(admin) => admin.run(),
             Self::S3(s3) => s3.run(),

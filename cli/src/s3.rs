@@ -51,7 +51,7 @@ impl S3 {
             Command::Getsecret { user, export } => {
                 let user = match user {
                     Some(user) => user,
-                    None => self.cluster.user()?,
+                    None => self.cluster.user(),
                 };
                 self.cluster.run(Needs::Om, None, async |at| {
                     let secret = at.client.get_secret(&at.context(), om::GetSecret { user, create: true }).await?;
