@@ -253,9 +253,6 @@ impl<E: Executor> Member<E> {
         if !arrived.reads.is_empty() {
             self.barrier(Barrier { reads: arrived.reads, ..Barrier::default() });
         }
-        if let Some(taken) = arrived.snapshot {
-            self.snapshot_taken(taken)?;
-        }
         // Messages may have brought or ended leadership, and applied what execution waits for.
         self.carry_out()?;
         if self.may_execute() {
@@ -264,6 +261,9 @@ impl<E: Executor> Member<E> {
         }
         if self.leading.is_none() {
             self.refuse_commands();
+        }
+        if let Some(taken) = arrived.snapshot {
+            self.snapshot_taken(taken)?;
         }
         self.take_snapshot()?;
         self.tell();
@@ -617,7 +617,8 @@ impl<E: Executor> Member<E> {
             #[cfg(test)]
             Keeper::InTurn => {
                 let taken = take();
-                self.snapshot_taken(taken)
+                self.parts.inbox.snapshot(taken);
+                Ok(())
             }
         }
     }

@@ -14,6 +14,8 @@ mod snapshots;
 mod standing;
 
 #[cfg(test)]
+mod crash_test;
+#[cfg(test)]
 mod group_test;
 #[cfg(test)]
 mod test_support;

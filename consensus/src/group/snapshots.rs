@@ -83,7 +83,15 @@ impl Folders {
         for path in [snapshots.join(NEW), self.store_new()] {
             self.remove(&path)?;
         }
+        self.remove_older()?;
         Ok(lock)
+    }
+
+    /// Removes all whole snapshots but the latest.
+    fn remove_older(&self) -> Result<(), StopReason> {
+        let mut names = self.names()?;
+        names.pop();
+        names.into_iter().try_for_each(|name| self.remove(&self.snapshots().join(name)))
     }
 
     fn remove(&self, path: &Path) -> Result<(), StopReason> {
@@ -124,13 +132,7 @@ impl Folders {
         self.remove(&path)?;
         self.disk.rename(&new, &path).map_err(self.failed("name snapshot", &path))?;
         self.disk.sync_dir(&folder).map_err(self.failed("sync folder", &folder))?;
-        for name in self.names()? {
-            let older = folder.join(name);
-            if older < path {
-                self.remove(&older)?;
-            }
-        }
-        Ok(())
+        self.remove_older()
     }
 
     /// Puts a copy of a snapshot in the place of the store, which must not be open.
