@@ -17,12 +17,34 @@
 //!   stay sealable at the length recovered.
 //! - A failed volume answers `VolumeFailed` for all it held; the others go on.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use ozone_common::checksum::{combine_windows, crc32c_combine, first_mismatch};
 use ozone_common::env::Env;
-use ozone_common::id::{BlockId, ClusterId, ContainerId, DatanodeId, DiskVolumeId};
+use ozone_common::id::{BlockId, ClusterId, ContainerId, DatanodeId, DiskVolumeId, LOCAL_BITS};
+use ozone_common::limits::{BLOCK_LENGTH_MAX, BYTES_PER_CHECKSUM, FRAME_PAYLOAD_MAX};
 use ozone_common::{Error, ErrorCode};
+use ozone_kvstore::rocks::{Memory, RocksOptions, RocksStore};
+use parking_lot::Mutex;
+
+use crate::block::lane::Lane;
+use crate::block::queue::{Job, Queue, Refused};
+use crate::block::read::Plan;
+use crate::block::row::TABLES;
+use crate::container::replica::{self, OpenState, Phase, Replica, WriterState};
+use crate::container::shared::{Shared, Slot};
+use crate::container::upkeep::Upkeep;
+use crate::recover::open_replicas;
+use crate::volume::{DiskVolume, OpenError, OpenIndex};
+
+/// Blocks of at most this many bytes, in one piece, are packed with others; larger ones get pages of their own.
+const SMALL_RECORD_MAX: usize = 128 << 10;
+/// Memory of the indexes of all volumes: in all, and of that for rows not yet flushed.
+const INDEX_CACHE_BYTES: usize = 32 << 20;
+const INDEX_WRITE_BYTES: usize = 16 << 20;
 
 /// One folder, usually one disk, that replicas are kept in.
 #[derive(Clone, Debug)]
@@ -99,20 +121,23 @@ pub struct OpenBlock<'a> {
 ///
 /// Dropping it means that the connection broke: what was appended stays, and stays sealable until the replica is CLOSED.
 pub struct Writer {
-    block: BlockId,
+    shared: Arc<Shared>,
+    volume: Arc<DiskVolume>,
+    replica: Arc<Replica>,
+    open: Arc<replica::OpenBlock>,
 }
 
 impl Writer {
     /// Which block.
     pub fn block(&self) -> BlockId {
-        self.block
+        self.open.id
     }
 
     /// Appends a chunk. `offset` is where the block ends with all appends before this one, answered or not.
     ///
     /// # Errors
     /// `OutOfOrder` where `offset` is another, or the chunk before was not whole windows; `Corrupt` where `crcs` are not those of `data`; `StaleEpoch` where the
-    /// block was sealed; `ContainerNotOpen`, `BlockDeleted`, `DiskFull`, `VolumeFailed`, `Overloaded`. After an error no append succeeds.
+    /// block was sealed; `TooLarge`, `ContainerNotOpen`, `BlockDeleted`, `DiskFull`, `VolumeFailed`, `Overloaded`. After an error no append succeeds.
     pub fn append(
         &mut self,
         offset: u64,
@@ -120,21 +145,97 @@ impl Writer {
         data: Bytes,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let _ = (offset, crcs, data);
-        done(Err(not_yet()));
+        let block_crc = match self.take(offset, &crcs, &data) {
+            Ok(block_crc) => block_crc,
+            Err(error) => {
+                self.open.state.lock().fenced.get_or_insert_with(|| error.clone());
+                return done(Err(error));
+            }
+        };
+        let (replica, open) = (self.replica.clone(), self.open.clone());
+        let job = Job::Chunk { replica, open, offset, crcs, block_crc, data, done: Box::new(done) };
+        if let Err(error) = submit(&self.shared, &self.volume.bulk, job) {
+            self.open.state.lock().fenced.get_or_insert(error);
+        }
+    }
+
+    /// Judges a chunk and counts it as on its way. The block's checksum with it.
+    fn take(&self, offset: u64, crcs: &[u32], data: &Bytes) -> Result<u32, Error> {
+        let block = self.open.id;
+        let length = data.len() as u64;
+        if data.is_empty() {
+            return Err(Error::invalid(format!("block {block}: a chunk has no bytes")));
+        }
+        if offset.saturating_add(length) > BLOCK_LENGTH_MAX || data.len() > FRAME_PAYLOAD_MAX {
+            let text = format!("block {block}: {length} bytes at {offset}; a block has {BLOCK_LENGTH_MAX} at most");
+            return Err(Error::new(ErrorCode::TooLarge, text));
+        }
+        verify(block, data, crcs)?;
+        self.volume.check()?;
+        self.volume.check_room(length)?;
+        let mut state = self.replica.state.lock();
+        state.check_write(self.replica.id, self.open.epoch, false)?;
+        let mut open = self.open.state.lock();
+        if let Some(error) = open.fenced.as_ref().or(open.failed.as_ref()) {
+            return Err(error.clone());
+        }
+        if offset != open.submitted || open.ended {
+            let ended = if open.ended { ", with a chunk that was not whole windows" } else { "" };
+            let text = format!("block {block} ends at {}{ended}; the chunk is for {offset}", open.submitted);
+            return Err(Error::new(ErrorCode::OutOfOrder, text));
+        }
+        open.submitted += length;
+        open.crc = crc32c_combine(open.crc, combine_windows(crcs, length), length);
+        open.ended = !data.len().is_multiple_of(BYTES_PER_CHECKSUM);
+        open.grown_ms = self.shared.clock.now_ms();
+        state.in_flight += 1;
+        Ok(open.crc)
     }
 
     /// Makes the block final at `length`, durable as it was opened.
     ///
     /// # Errors
-    /// As [`Writer::append`]; `OutOfOrder` where it does not hold exactly `length` bytes.
+    /// As [`Writer::append`]; `OutOfOrder` where it does not hold exactly `length` bytes, or none.
     pub fn finish(self, length: u64, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        let _ = length;
-        done(Err(not_yet()));
+        let judge = || {
+            self.volume.check()?;
+            let mut state = self.replica.state.lock();
+            state.check_write(self.replica.id, self.open.epoch, false)?;
+            let open = self.open.state.lock();
+            if let Some(error) = open.fenced.as_ref().or(open.failed.as_ref()) {
+                return Err(error.clone());
+            }
+            if length != open.submitted || length == 0 {
+                let text = format!("block {} has {} bytes, not {length}", self.open.id, open.submitted);
+                return Err(Error::new(ErrorCode::OutOfOrder, text));
+            }
+            state.in_flight += 1;
+            Ok(())
+        };
+        if let Err(error) = judge() {
+            return done(Err(error));
+        }
+        let (replica, open) = (self.replica.clone(), self.open.clone());
+        let job = Job::Finish { replica, open, length, done: Box::new(done) };
+        // What refused it was told to `done`.
+        let _ = submit(&self.shared, &self.volume.bulk, job);
     }
 
     /// The writer gave the block up: a closing replica need not wait for it.
-    pub fn abandon(self) {}
+    pub fn abandon(self) {
+        self.open.state.lock().writer = WriterState::Abandoned;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut open = self.open.state.lock();
+        if open.writer == WriterState::Present {
+            open.writer = WriterState::Gone;
+        }
+        drop(open);
+        self.shared.may_close(&self.replica);
+    }
 }
 
 /// What [`Store::seal`] is asked.
@@ -177,7 +278,10 @@ pub struct Piece {
 }
 
 /// The pieces of a read, in order.
-pub struct ReadPlan {}
+pub struct ReadPlan {
+    shared: Arc<Shared>,
+    plan: Plan,
+}
 
 impl ReadPlan {
     /// The next piece where it is in the page cache; `None` where [`ReadPlan::next_piece`] has to be called on a thread that may wait. Not to be called after the last.
@@ -185,7 +289,8 @@ impl ReadPlan {
     /// # Errors
     /// `Corrupt` where a record's header is not what was written; `VolumeFailed` where the disk does not give it.
     pub fn next_cached(&mut self) -> Result<Option<Piece>, Error> {
-        Err(not_yet())
+        let piece = self.plan.next_cached();
+        piece.inspect_err(|error| self.note(error))
     }
 
     /// The next piece, waiting for the disk. Not to be called after the last.
@@ -193,7 +298,15 @@ impl ReadPlan {
     /// # Errors
     /// As [`ReadPlan::next_cached`].
     pub fn next_piece(&mut self) -> Result<Piece, Error> {
-        Err(not_yet())
+        let piece = self.plan.next_piece();
+        piece.inspect_err(|error| self.note(error))
+    }
+
+    /// What goes wrong in reading is looked into.
+    fn note(&self, error: &Error) {
+        if matches!(error.code, ErrorCode::Corrupt | ErrorCode::VolumeFailed) {
+            self.shared.suspect(self.plan.block(), 0);
+        }
     }
 }
 
@@ -278,10 +391,35 @@ pub struct VolumeReport {
 }
 
 /// All replicas of this node. Shared by reference; safe from any thread.
-pub struct Store {}
+pub struct Store {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
 
-fn not_yet() -> Error {
-    Error::new(ErrorCode::NotSupported, "this build does not store blocks yet")
+/// Counts a job that was judged as no longer on its way, where its queue refuses it, and answers it.
+fn submit(shared: &Shared, queue: &Queue, job: Job) -> Result<(), Error> {
+    let Err(Refused(job, error)) = queue.push(job) else { return Ok(()) };
+    let replica = job.replica().clone();
+    {
+        let mut state = replica.state.lock();
+        state.in_flight -= 1;
+        if let Job::Put { block, known: false, .. } = &*job {
+            state.seen.remove(block.local());
+        }
+    }
+    shared.may_close(&replica);
+    job.refuse(error.clone());
+    Err(error)
+}
+
+fn verify(block: BlockId, data: &[u8], crcs: &[u32]) -> Result<(), Error> {
+    match first_mismatch(data, crcs) {
+        None => Ok(()),
+        Some(window) => {
+            let text = format!("block {block}: window {window} of what arrived is not what its checksum says");
+            Err(Error::new(ErrorCode::Corrupt, text))
+        }
+    }
 }
 
 impl Store {
@@ -290,18 +428,82 @@ impl Store {
     /// # Errors
     /// Where no volume can be used, or one belongs to another cluster or datanode. A volume that fails alone is reported failed.
     pub fn open(volumes: Vec<VolumeConfig>, owner: Owner, options: Options, env: Env) -> Result<Self, Error> {
-        let _ = (volumes, owner, options, env);
-        Err(not_yet())
+        let memory = Memory::new(INDEX_CACHE_BYTES, INDEX_WRITE_BYTES);
+        let open_index = move |path: &Path| -> ozone_kvstore::Result<Arc<dyn ozone_kvstore::Store>> {
+            let options = RocksOptions { memory: memory.clone(), ..RocksOptions::default() };
+            Ok(Arc::new(RocksStore::open(path, TABLES, &options)?))
+        };
+        let (shared, lanes, upkeep) = open_parts(&volumes, &owner, options, &env, &open_index)?;
+        let store = Self { shared, threads: Mutex::default() };
+        let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name).spawn(work);
+            thread.map_err(|error| Error::internal(format!("no thread for the store: {error}")))
+        };
+        for (number, lane) in lanes.into_iter().enumerate() {
+            let name = format!("dn-lane-{number}");
+            store.threads.lock().push(spawn(name, Box::new(move || lane.run()))?);
+        }
+        store.threads.lock().push(spawn("dn-upkeep".into(), Box::new(move || upkeep.run()))?);
+        Ok(store)
     }
 
     /// Stores a whole block.
     ///
     /// # Errors
     /// `Corrupt` where `crcs` are not those of `data`; `InvalidBlock` where the id was used before; `BlockDeleted`, `StaleEpoch`, `ContainerNotOpen`, `DiskFull` (no
-    /// trace is left), `VolumeFailed`, `Overloaded`, `ShuttingDown`.
+    /// trace is left), `TooLarge`, `VolumeFailed`, `Overloaded`, `ShuttingDown`.
     pub fn put_small(&self, put: PutSmall<'_>, data: Bytes, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        let _ = (put, data);
-        done(Err(not_yet()));
+        let judge = || {
+            if data.len() > FRAME_PAYLOAD_MAX {
+                let text =
+                    format!("block {}: {} bytes in one piece; at most {FRAME_PAYLOAD_MAX}", put.block, data.len());
+                return Err(Error::new(ErrorCode::TooLarge, text));
+            }
+            verify(put.block, &data, &put.crcs)?;
+            let new = self.new_block(put.block, put.epoch, put.members, data.len() as u64)?;
+            new.replica.state.lock().in_flight += 1;
+            Ok(new)
+        };
+        let NewBlock { replica, volume, known } = match judge() {
+            Ok(new) => new,
+            Err(error) => return done(Err(error)),
+        };
+        let queue = if data.len() <= SMALL_RECORD_MAX { &volume.small } else { &volume.bulk };
+        let PutSmall { block, epoch, durability, crcs, .. } = put;
+        let job = Job::Put { replica, block, epoch, crcs, data, durability, known, done: Box::new(done) };
+        // What refused it was told to `done`.
+        let _ = submit(&self.shared, queue, job);
+    }
+
+    /// Takes a block id into use.
+    fn new_block(&self, block: BlockId, epoch: u32, members: &[Bytes], length: u64) -> Result<NewBlock, Error> {
+        let replica = self.shared.get_or_new(block.container(), epoch, members)?;
+        let volume = self.shared.volume_of(&replica)?.clone();
+        volume.check_room(length)?;
+        let fresh = {
+            let mut state = replica.state.lock();
+            state.check_write(replica.id, epoch, true)?;
+            state.seen.insert(block.local())
+        };
+        if !fresh {
+            // Seldom: a promise, a delete, or an id used twice.
+            let row = volume.index.block(block)?;
+            let error = match row {
+                None if volume.index.is_deleted(block)? => {
+                    Error::new(ErrorCode::BlockDeleted, format!("block {block} was deleted"))
+                }
+                Some(row) if row.promised > epoch => Error::new(
+                    ErrorCode::StaleEpoch,
+                    format!("block {block}: epoch {} was promised, the writer has {epoch}", row.promised),
+                ),
+                Some(row) if !row.is_final && row.length == 0 => {
+                    return Ok(NewBlock { replica, volume, known: true });
+                }
+                _ => Error::new(ErrorCode::InvalidBlock, format!("the id of block {block} was used before")),
+            };
+            return Err(error);
+        }
+        Ok(NewBlock { replica, volume, known: false })
     }
 
     /// Opens a block for chunks. Nothing is on disk until the first append.
@@ -309,8 +511,28 @@ impl Store {
     /// # Errors
     /// As [`Store::put_small`].
     pub fn open_block(&self, open: OpenBlock<'_>) -> Result<Writer, Error> {
-        let _ = open;
-        Err(not_yet())
+        let OpenBlock { block, epoch, members, durability } = open;
+        let NewBlock { replica, volume, .. } = self.new_block(block, epoch, members, 0)?;
+        let state = OpenState {
+            submitted: 0,
+            crc: 0,
+            ended: false,
+            written: 0,
+            failed: None,
+            fenced: None,
+            writer: WriterState::Present,
+            grown_ms: self.shared.clock.now_ms(),
+        };
+        let open = Arc::new(replica::OpenBlock { id: block, epoch, durability, state: Mutex::new(state) });
+        {
+            let mut state = replica.state.lock();
+            state.check_write(replica.id, epoch, true)?;
+            if state.writing.contains_key(&block.local()) {
+                return Err(Error::new(ErrorCode::InvalidBlock, format!("block {block} is being written")));
+            }
+            state.writing.insert(block.local(), open.clone());
+        }
+        Ok(Writer { shared: self.shared.clone(), volume, replica, open })
     }
 
     /// Promises durably that nothing below the epoch is taken any more. With a length, cuts the block to it and makes it final; answers its
@@ -320,8 +542,53 @@ impl Store {
     /// `StaleEpoch` where a higher epoch was promised, or another length under this one; `BlockNotFound` where it holds less than `length`;
     /// `BlockDeleted`, `VolumeFailed`, `DiskFull`, `Overloaded`.
     pub fn seal(&self, seal: Seal, done: impl FnOnce(Result<u64, Error>) + Send + 'static) {
-        let _ = seal;
-        done(Err(not_yet()));
+        match self.judge_seal(&seal) {
+            Err(error) => done(Err(error)),
+            Ok((replica, volume)) => {
+                let job = Job::Seal { replica, seal, done: Box::new(done) };
+                // What refused it was told to `done`.
+                let _ = submit(&self.shared, &volume.bulk, job);
+            }
+        }
+    }
+
+    fn judge_seal(&self, seal: &Seal) -> Result<(Arc<Replica>, Arc<DiskVolume>), Error> {
+        let block = seal.block;
+        let missing =
+            || Error::new(ErrorCode::BlockNotFound, format!("block {block}: no replica of its container is here"));
+        let replica = match (self.shared.get(block.container()), seal.length) {
+            (Some(replica), _) => replica,
+            // The promise must be kept for writes that come first.
+            (None, None) => self.shared.get_or_new(block.container(), seal.epoch, &[])?,
+            (None, Some(_)) => return Err(missing()),
+        };
+        let volume = self.shared.volume_of(&replica)?.clone();
+        let mut state = replica.state.lock();
+        let busy = |why: &str| Error::new(ErrorCode::Overloaded, format!("block {block}: {why}"));
+        if state.phase == Phase::Finishing {
+            return Err(busy("its container is just closing"));
+        }
+        if state.phase != Phase::Closed {
+            let known = !state.seen.insert(block.local());
+            match state.writing.get(&block.local()) {
+                Some(open) if open.epoch < seal.epoch => {
+                    let stale = Error::new(
+                        ErrorCode::StaleEpoch,
+                        format!("block {block} was sealed under epoch {}", seal.epoch),
+                    );
+                    open.state.lock().fenced.get_or_insert(stale);
+                }
+                Some(_) => {}
+                // Its record is on its way through the other lane.
+                None if known && volume.index.block(block)?.is_none() && !volume.index.is_deleted(block)? => {
+                    return Err(busy("it is just being written"));
+                }
+                None => {}
+            }
+        }
+        state.in_flight += 1;
+        drop(state);
+        Ok((replica, volume))
     }
 
     /// Finds the bytes of a final block. An index lookup of microseconds; the disk may be waited for where the index is not in memory.
@@ -329,14 +596,19 @@ impl Store {
     /// # Errors
     /// `BlockNotFound` where it is not here, not final, under a lower epoch, or shorter; `InvalidArgument` where the range is not within the block; `VolumeFailed`.
     pub fn read(&self, read: Read) -> Result<ReadPlan, Error> {
-        let _ = read;
-        Err(not_yet())
+        let block = read.block;
+        let missing =
+            || Error::new(ErrorCode::BlockNotFound, format!("block {block}: no replica of its container is here"));
+        let replica = self.shared.get(block.container()).ok_or_else(missing)?;
+        let volume = self.shared.volume_of(&replica)?.clone();
+        let plan = Plan::new(volume, replica, self.shared.buffers.clone(), &read)?;
+        Ok(ReadPlan { shared: self.shared.clone(), plan })
     }
 
     /// Deletes blocks for good: durable tombstones first, so that a late write of them is refused, then space. Answers success also for blocks never had. `transaction` is the SCM's.
     ///
     /// # Errors
-    /// `VolumeFailed`, `DiskFull`, `Overloaded`: nothing may have been deleted, and it is to be asked again.
+    /// `InvalidArgument` for ranges that are none; `VolumeFailed`, `DiskFull`: nothing may have been deleted, and it is to be asked again.
     pub fn delete(
         &self,
         container: ContainerId,
@@ -344,53 +616,244 @@ impl Store {
         transaction: u64,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let _ = (container, ranges, transaction);
-        done(Err(not_yet()));
+        let judge = || {
+            let ranges = joined(container, ranges)?;
+            let replica = self.shared.get_or_new(container, 0, &[])?;
+            let volume = self.shared.volume_of(&replica)?.clone();
+            let mut state = replica.state.lock();
+            for range in &ranges {
+                if state.phase < Phase::Finishing {
+                    state.seen.insert_range(range.first, range.count);
+                }
+                let end = range.first.saturating_add(range.count);
+                let writing: Vec<u32> = state.writing.range(range.first..end).map(|(local, _)| *local).collect();
+                for local in writing {
+                    let Some(open) = state.writing.remove(&local) else { continue };
+                    let deleted = Error::new(ErrorCode::BlockDeleted, format!("block {} was deleted", open.id));
+                    open.state.lock().failed.get_or_insert(deleted);
+                }
+            }
+            drop(state);
+            Ok((replica, volume, ranges))
+        };
+        let (replica, volume, ranges) = match judge() {
+            Ok(judged) => judged,
+            Err(error) => return done(Err(error)),
+        };
+        let shared = self.shared.clone();
+        let told = Box::new(move |outcome: Result<(), Error>| {
+            if outcome.is_ok() {
+                shared.note_sparse(container);
+                shared.changes.replica(container);
+            }
+            done(outcome);
+        });
+        if let Err(Refused(job, error)) = volume.small.push(Job::Delete { replica, ranges, transaction, done: told }) {
+            job.refuse(error);
+        }
     }
 
     /// Begins to close a replica: no new blocks from now on. It becomes CLOSED, durably, once its open blocks are finished, sealed, abandoned or past
     /// [`Options::seal_grace_ms`]; that is told by [`Store::take_changes`]. One that is not here is made, empty and CLOSED. Repeats are harmless.
     ///
     /// # Errors
-    /// `VolumeFailed`, `DiskFull`, `Overloaded`.
+    /// `VolumeFailed`, `DiskFull`.
     pub fn close_container(
         &self,
         container: ContainerId,
         epoch: u32,
         done: impl FnOnce(Result<(), Error>) + Send + 'static,
     ) {
-        let _ = (container, epoch);
-        done(Err(not_yet()));
+        done(self.begin_close(container, epoch));
+    }
+
+    fn begin_close(&self, container: ContainerId, epoch: u32) -> Result<(), Error> {
+        let replica = self.shared.get_or_new(container, epoch, &[])?;
+        self.shared.volume_of(&replica)?;
+        {
+            let mut state = replica.state.lock();
+            state.epoch = state.epoch.max(epoch);
+            if matches!(state.phase, Phase::Open | Phase::Closing { told: false }) {
+                state.phase = Phase::Closing { told: true };
+            }
+        }
+        self.shared.changes.replica(container);
+        self.shared.may_close(&replica);
+        Ok(())
     }
 
     /// A reader says that it got wrong bytes from here: the block is verified in the background; where it is wrong, the replica becomes UNHEALTHY and
     /// [`Changes::corrupt`] names it. LIMIT: reports beyond 1,024 waiting are dropped.
     pub fn report_corrupt(&self, block: BlockId, offset: u64) {
-        let _ = (block, offset);
+        self.shared.suspect(block, offset);
     }
 
     /// Every replica, by container.
     pub fn report(&self) -> Vec<ReplicaReport> {
-        Vec::new()
+        let here = |replica: &Arc<Replica>| self.shared.volume_of(replica).is_ok();
+        self.shared.all().iter().filter(|replica| here(replica)).filter_map(|replica| replica.report()).collect()
     }
 
     /// Returns once there may be something for [`Store::take_changes`].
     ///
     /// cancel-safe.
     pub async fn changed(&self) {
-        std::future::pending().await
+        self.shared.changes.changed().await;
     }
 
     /// What changed since the last call. Sizes of open replicas count as changed in steps of 16 MiB.
     pub fn take_changes(&self) -> Changes {
-        Changes::default()
+        let pending = self.shared.changes.take();
+        let state = |id: &ContainerId| {
+            let replica = self.shared.get(*id)?;
+            let report = replica.report()?;
+            let lost = self.shared.volume_of(&replica).is_err();
+            Some(if lost { ReplicaReport { state: ReplicaState::Deleted, ..report } } else { report })
+        };
+        Changes {
+            replicas: pending.containers.iter().filter_map(state).collect(),
+            corrupt: pending.corrupt,
+            volumes: pending.volumes,
+        }
     }
 
     /// Every volume, in the order of the settings.
     pub fn usage(&self) -> Vec<VolumeReport> {
-        Vec::new()
+        self.shared.usage()
     }
 
     /// Answers what is queued, makes it durable and stops. Waits for the disk. Later calls are answered `ShuttingDown`.
-    pub fn close(&self) {}
+    pub fn close(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() {
+            return;
+        }
+        for volume in self.shared.volumes() {
+            volume.small.close();
+            volume.bulk.close();
+        }
+        self.shared.with_todo(|todo| todo.stop = true);
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+        for volume in self.shared.volumes().filter(|volume| volume.failure().is_none()) {
+            if let Err(error) = volume.index.store().flush() {
+                tracing::error!(volume = %volume.path.display(), %error, "the index was not flushed; the next start replays its tail");
+            }
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A block id taken into use; `known` where only a promise was made for it.
+struct NewBlock {
+    replica: Arc<Replica>,
+    volume: Arc<DiskVolume>,
+    known: bool,
+}
+
+/// Ranges in order, those that overlap or touch as one.
+fn joined(container: ContainerId, ranges: &[LocalRange]) -> Result<Vec<LocalRange>, Error> {
+    let mut sorted: Vec<LocalRange> = ranges.to_vec();
+    sorted.sort_unstable_by_key(|range| range.first);
+    let mut joined: Vec<LocalRange> = Vec::with_capacity(sorted.len());
+    for range in sorted {
+        let end = u64::from(range.first) + u64::from(range.count);
+        if range.count == 0 || end > 1 << LOCAL_BITS {
+            return Err(Error::invalid(format!(
+                "container {container}: blocks {}+{} are no range of local numbers",
+                range.first, range.count
+            )));
+        }
+        match joined.last_mut() {
+            Some(last) if last.first + last.count >= range.first => {
+                last.count = last.count.max(end as u32 - last.first);
+            }
+            _ => joined.push(range),
+        }
+    }
+    Ok(joined)
+}
+
+/// Opens volumes and replicas; gives what the threads will own.
+fn open_parts(
+    configs: &[VolumeConfig],
+    owner: &Owner,
+    options: Options,
+    env: &Env,
+    open_index: &OpenIndex,
+) -> Result<(Arc<Shared>, Vec<Lane>, Upkeep), Error> {
+    let mut slots = Vec::new();
+    let mut replicas = HashMap::new();
+    for (number, config) in configs.iter().enumerate() {
+        let opened = DiskVolume::open(number, config, owner, options.lane_queue_bytes, env, open_index);
+        let opened = opened.and_then(|volume| {
+            let found = open_replicas(&volume, env.clock.now_ms());
+            let found = found.and_then(|found| {
+                volume.refresh_space().map_err(|error| volume.error(error))?;
+                Ok(found)
+            });
+            found.map(|found| (volume, found)).map_err(OpenError::Failed)
+        });
+        match opened {
+            Ok((volume, found)) => {
+                for replica in found {
+                    let id = replica.id;
+                    if let std::collections::hash_map::Entry::Vacant(place) = replicas.entry(id) {
+                        place.insert(replica);
+                    } else {
+                        tracing::error!(container = %id, volume = %volume.path.display(), "a second replica of a container; it is left alone");
+                    }
+                }
+                slots.push(Slot::InUse(Arc::new(volume)));
+            }
+            Err(OpenError::Foreign(error)) => return Err(error),
+            Err(OpenError::Failed(error)) => {
+                tracing::error!(volume = %config.path.display(), %error, "a disk volume cannot be used");
+                slots.push(Slot::Failed { path: config.path.clone(), why: error.message });
+            }
+        }
+    }
+    let why = slots.iter().find_map(|slot| match slot {
+        Slot::Failed { why, .. } => Some(why.clone()),
+        Slot::InUse(_) => None,
+    });
+    if !slots.iter().any(|slot| matches!(slot, Slot::InUse(_))) {
+        let why = why.unwrap_or_else(|| "none is set".into());
+        return Err(Error::new(ErrorCode::VolumeFailed, format!("no disk volume can be used: {why}")));
+    }
+    let shared = Arc::new(Shared::new(env.clock.clone(), options, slots, replicas));
+    let mut lanes = Vec::new();
+    for volume in shared.volumes() {
+        lanes.extend([false, true].map(|paged| Lane::new(shared.clone(), volume.clone(), paged)));
+    }
+    let upkeep = Upkeep::new(shared.clone());
+    Ok((shared, lanes, upkeep))
+}
+
+#[cfg(test)]
+impl Store {
+    /// A store whose lanes and background run when the test says so.
+    pub(crate) fn open_by_hand(
+        configs: &[VolumeConfig],
+        owner: &Owner,
+        options: Options,
+        env: &Env,
+        open_index: &OpenIndex,
+    ) -> Result<(Self, Vec<Lane>, Upkeep), Error> {
+        let (shared, lanes, upkeep) = open_parts(configs, owner, options, env, open_index)?;
+        Ok((Self { shared, threads: Mutex::default() }, lanes, upkeep))
+    }
+
+    /// What the store shares.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
 }

@@ -94,11 +94,6 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Bytes of header and words.
-    pub(crate) fn head_bytes(&self) -> u64 {
-        (HEADER_BYTES + 4 * self.words.len()) as u64
-    }
-
     /// Where in the segment the payload begins.
     pub(crate) fn payload_start(&self) -> u64 {
         payload_start(self.paged, self.position, self.words.len())
@@ -180,9 +175,7 @@ impl Header {
         let (offset, length) = (u64::from(self.offset), u64::from(self.length));
         let within = match self.kind {
             Kind::Put => self.words.len() == windows && offset == 0,
-            Kind::Chunk => {
-                self.words.len() == windows && offset + length <= BLOCK_LENGTH_MAX && windows > 0
-            }
+            Kind::Chunk => self.words.len() == windows && offset + length <= BLOCK_LENGTH_MAX && windows > 0,
             Kind::Finish => self.words.is_empty() && length <= BLOCK_LENGTH_MAX,
             Kind::Seal => self.words.len() <= 1 && length <= BLOCK_LENGTH_MAX,
             Kind::Promise | Kind::Discard | Kind::End => self.words.is_empty(),
@@ -326,7 +319,7 @@ mod tests {
             let header = put(&payload, paged);
             let bytes = image(&header, &payload);
             assert!(whole(&bytes, header.position));
-            let padding = header.head_bytes() as usize..(header.payload_start() - header.position) as usize;
+            let padding = HEADER_BYTES + 4 * header.words.len()..(header.payload_start() - header.position) as usize;
             for bit in 0..bytes.len() * 8 {
                 if padding.contains(&(bit / 8)) {
                     continue;
@@ -358,7 +351,7 @@ mod tests {
     fn the_documented_example() {
         let text = include_str!("../../../docs/formats/segment.md");
         let hex: String = text
-            .split("```hex")
+            .split("```hex\n")
             .nth(1)
             .and_then(|rest| rest.split("```").next())
             .expect("the page has an example")
@@ -416,7 +409,7 @@ mod tests {
             let mut bytes = Vec::new();
             header.encode(&mut bytes);
             prop_assert_eq!(bytes.len() as u64, header.payload_start() - header.position);
-            prop_assert!(header.position + header.head_bytes() <= header.payload_start());
+            prop_assert!(header.position + (HEADER_BYTES + 4 * header.words.len()) as u64 <= header.payload_start());
             prop_assert!(header.end().is_multiple_of(RECORD_ALIGN));
             if header.kind.has_payload() {
                 let extent = Extent::of(header.paged, header.position, header.length);

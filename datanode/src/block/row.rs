@@ -87,6 +87,18 @@ const ENDED: u8 = 16;
 const PROMISED: u8 = 32;
 
 impl BlockRow {
+    /// Nothing written, nothing promised.
+    pub(crate) const EMPTY: Self = Self {
+        is_final: false,
+        epoch: 0,
+        promised: 0,
+        length: 0,
+        crc: 0,
+        body: Body::Pieces,
+        cut: None,
+        ended_in: None,
+    };
+
     pub(crate) fn encode(&self) -> Bytes {
         let mut flags = if self.is_final { FINAL } else { 0 };
         let mut bytes = Vec::with_capacity(40);
