@@ -6,6 +6,7 @@
 mod address;
 mod admin;
 mod completion;
+mod config;
 mod connect;
 mod dev;
 mod exit;
@@ -65,6 +66,8 @@ enum Command {
     S3(s3::S3),
     /// Makes load of known kinds and says what it cost.
     Freon(freon::Freon),
+    /// Prints the commented default of the settings file; checks one.
+    Config(config::Config),
     /// Prints what a shell must know to complete the command line.
     Completion(completion::Completion),
 }
@@ -82,6 +85,7 @@ impl Command {
             Self::Admin(admin) => admin.run(),
             Self::S3(s3) => s3.run(),
             Self::Freon(freon) => freon.run(),
+            Self::Config(config) => config.run(),
             Self::Completion(completion) => completion.run(|program| match program {
                 completion::Program::Ozone => Cli::command(),
                 completion::Program::OzoneSh => ShellCli::command(),

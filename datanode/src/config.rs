@@ -43,6 +43,7 @@ pub struct Config {
     /// Bytes of open blocks that may be on their way into the store, all connections together.
     pub open_blocks_memory: ByteSize,
     /// Whether connections are authenticated in full; without it only loopback addresses are bound.
+    #[serde(skip)] // `security.enabled`, which all roles share
     pub security_enabled: bool,
 }
 

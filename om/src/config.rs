@@ -43,6 +43,7 @@ pub struct Config {
     /// Memory for rows not yet written to files.
     pub store_write_buffer: ByteSize,
     /// Whether connections are authenticated in full; without it only loopback addresses are bound.
+    #[serde(skip)] // `security.enabled`, which all roles share
     pub security_enabled: bool,
 }
 

@@ -38,6 +38,7 @@ pub struct Config {
     /// Sizes and times of the data path.
     pub client: Tuning,
     /// Whether connections are authenticated in full; without it only loopback addresses are bound.
+    #[serde(skip)] // `security.enabled`, which all roles share
     pub security_enabled: bool,
 }
 

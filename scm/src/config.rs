@@ -17,6 +17,7 @@ pub struct Config {
     /// Address of metrics and health.
     pub http_bind: String,
     /// Whether connections are authenticated in full; without it only loopback addresses are bound.
+    #[serde(skip)] // `security.enabled`, which all roles share
     pub security_enabled: bool,
     /// Memory for the tables: block cache and write buffers together.
     pub cache: ByteSize,
