@@ -78,11 +78,12 @@ impl Arriving {
 
     async fn receive(&mut self, patience: Duration) -> S3Result<Option<Bytes>> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
-        let bytes = receive(incoming, patience).await?;
-        if bytes.is_none() {
+        let outcome = receive(incoming, patience).await;
+        // Of a client that fell silent, or of a connection that broke, there is no rest to wait for.
+        if !matches!(outcome, Ok(Some(_))) {
             self.incoming = None;
         }
-        Ok(bytes)
+        outcome
     }
 }
 
