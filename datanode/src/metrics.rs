@@ -61,9 +61,9 @@ pub(crate) struct OpMetrics {
 pub(crate) struct ServiceMetrics {
     ops: Vec<OpMetrics>,
     /// Payload taken in.
-    pub written_bytes: Counter,
+    pub received_bytes: Counter,
     /// Payload given out.
-    pub read_bytes: Counter,
+    pub sent_bytes: Counter,
     /// Tokens refused.
     pub denied: Counter,
     /// Payloads that were not what their checksums say on arrival.
@@ -83,8 +83,8 @@ impl ServiceMetrics {
         });
         Self {
             ops: ops.collect(),
-            written_bytes: counter!("ozone_datanode_written_bytes_total"),
-            read_bytes: counter!("ozone_datanode_read_bytes_total"),
+            received_bytes: counter!("ozone_datanode_received_bytes_total"),
+            sent_bytes: counter!("ozone_datanode_sent_bytes_total"),
             denied: counter!("ozone_datanode_tokens_refused_total"),
             damaged: counter!("ozone_datanode_damaged_payloads_total"),
             uncached_reads: counter!("ozone_datanode_uncached_reads_total"),

@@ -79,7 +79,7 @@ pub async fn start(config: Config, secret: ClusterSecret, env: Env, shutdown: Ca
     let (datanode, store) = (identity.datanode, Arc::new(store));
 
     let tasks = TaskTracker::new();
-    let service = DataService::new(store.clone(), secret.token_key(), datanode, &env, &config);
+    let service = DataService::new(store.clone(), secret.token_key(), datanode, &env, &config, tasks.clone());
     let mut transport = DataServerConfig::new(secret.cluster, datanode);
     transport.connections_max = config.connections;
     transport.handling_bytes_max = config.handling_per_connection.as_usize();
@@ -117,7 +117,9 @@ fn open(config: &Config, cluster: ozone_common::id::ClusterId, env: &Env) -> Res
     let volumes =
         folders.into_iter().map(|path| VolumeConfig { path, reserved_bytes: config.reserved.get() }).collect();
     let owner = Owner { cluster, datanode: identity.datanode };
-    let store = Store::open(volumes, owner, Options::default(), env.clone())?;
+    // Whoever has credit finds room in the queue, beside as much of small blocks.
+    let options = Options { lane_queue_bytes: 2 * config.open_blocks_memory.as_usize(), ..Options::default() };
+    let store = Store::open(volumes, owner, options, env.clone())?;
     let used = store.usage().into_iter().filter(|volume| volume.failed.is_none()).map(|volume| volume.path);
     identity.remember(env, &config.data, used)?;
     Ok((identity, store, term))

@@ -22,6 +22,7 @@ use ozone_proto::datanode::v1::{
 use ozone_rpc::data::{DataHandler, PeerInfo, Responder};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use super::access::Access;
 use super::window::{Window, Windows};
@@ -41,6 +42,8 @@ pub(crate) struct DataService {
     pub(super) access: Access,
     pub(super) metrics: Arc<ServiceMetrics>,
     pub(super) disk_reads: Arc<Semaphore>,
+    /// Reads that go on beside their connections; they hold the store open.
+    pub(super) tasks: TaskTracker,
     windows: Arc<Windows>,
     open_max: usize,
 }
@@ -69,9 +72,17 @@ impl Drop for Counted {
 }
 
 impl DataService {
-    /// Over an open store.
-    pub fn new(store: Arc<Store>, key: TokenKey, datanode: DatanodeId, env: &Env, config: &Config) -> Self {
+    /// Over an open store; its tasks are `tasks`.
+    pub fn new(
+        store: Arc<Store>,
+        key: TokenKey,
+        datanode: DatanodeId,
+        env: &Env,
+        config: &Config,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
+            tasks,
             store,
             access: Access::new(key, env.clock.clone(), datanode),
             metrics: Arc::new(ServiceMetrics::new()),
@@ -102,7 +113,7 @@ impl DataHandler for DataService {
             metrics: self.metrics.clone(),
         };
         if matches!(op, Op::PutSmall | Op::WriteChunk) {
-            self.metrics.written_bytes.increment(payload.len() as u64);
+            self.metrics.received_bytes.increment(payload.len() as u64);
         } else if !payload.is_empty() {
             return answer.refuse(Error::invalid("a payload with an operation that takes none"));
         }

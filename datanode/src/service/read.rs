@@ -57,7 +57,7 @@ impl DataService {
             metrics: self.metrics.clone(),
         };
         // Ends with its last piece, or when the connection is gone: `room` returns then.
-        tokio::spawn(rest.run());
+        self.tasks.spawn(rest.run());
     }
 }
 
@@ -102,13 +102,13 @@ impl Rest {
 }
 
 fn send(piece: Piece, answer: &mut Answer, metrics: &ServiceMetrics) {
-    metrics.read_bytes.increment(piece.data.len() as u64);
+    metrics.sent_bytes.increment(piece.data.len() as u64);
     let data = ReadData { offset: piece.offset, crcs: piece.crcs, last: false };
     answer.reply.send(&respond(response::Op::ReadData(data)), piece.data);
 }
 
 fn finish(piece: Piece, answer: Answer, metrics: &ServiceMetrics) {
-    metrics.read_bytes.increment(piece.data.len() as u64);
+    metrics.sent_bytes.increment(piece.data.len() as u64);
     let data = ReadData { offset: piece.offset, crcs: piece.crcs, last: true };
     answer.finish(&respond(response::Op::ReadData(data)), piece.data);
 }

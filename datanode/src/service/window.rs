@@ -14,7 +14,7 @@ const WINDOW_MAX: usize = 4 << 20;
 /// A window that is still worth having: one chunk.
 const WINDOW_MIN: usize = 1 << 20;
 /// Part of what is free that one writer gets at most.
-const SHARE: usize = 8;
+const SHARE: usize = 64;
 
 /// The sum.
 pub(crate) struct Windows {
@@ -91,19 +91,19 @@ mod tests {
 
     #[test]
     fn windows_shrink_as_the_sum_is_used_and_come_back() {
-        let windows = Windows::new(16 << 20);
+        let windows = Windows::new(256 << 20);
         let mut taken = Vec::new();
         while let Ok(window) = windows.take() {
             taken.push(window);
         }
         let sizes: Vec<u32> = taken.iter().map(|window| window.bytes()).collect();
-        assert!(sizes[0] == 2 << 20 && sizes.is_sorted_by(|a, b| a >= b) && *sizes.last().unwrap() == 1 << 20);
-        assert!(sizes.iter().map(|size| *size as usize).sum::<usize>() <= 16 << 20);
+        assert!(sizes[0] == 4 << 20 && sizes.is_sorted_by(|a, b| a >= b) && *sizes.last().unwrap() == 1 << 20);
+        assert!(sizes.iter().map(|size| *size as usize).sum::<usize>() <= 256 << 20);
         assert_eq!(windows.take().err().unwrap().code, ErrorCode::Overloaded);
         taken.pop();
         windows.take().unwrap();
         drop(taken);
-        assert_eq!(*windows.free.lock(), 16 << 20);
+        assert_eq!(*windows.free.lock(), 256 << 20);
     }
 
     #[test]
