@@ -39,8 +39,9 @@ pub struct ClusterArgs {
     #[arg(long, global = true, env = "OZONE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// As whom to act [default: the user of this process]
+    // Not `user`: commands have an argument of that name, which would hide this one.
     #[arg(long = "as", global = true, env = "OZONE_USER", value_name = "USER")]
-    user: Option<String>,
+    acting_user: Option<String>,
     /// How long an answer may take; a transfer as a whole may take longer
     #[arg(long, global = true, value_name = "TIME", default_value = "30s")]
     timeout: TimeSpan,
@@ -109,7 +110,7 @@ impl ClusterArgs {
 
     /// As whom to act.
     pub fn user(&self) -> String {
-        self.user.clone().unwrap_or_else(invoking_user)
+        self.acting_user.clone().unwrap_or_else(invoking_user)
     }
 
     fn config(&self) -> Result<Config> {

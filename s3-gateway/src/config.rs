@@ -46,7 +46,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             bind: "127.0.0.1:9878".into(),
-            http_bind: "127.0.0.1:9879".into(),
+            http_bind: "127.0.0.1:19878".into(),
             domains: vec!["localhost".into()],
             region: "us-east-1".into(),
             om_addresses: vec!["127.0.0.1:9862".into()],

@@ -89,9 +89,7 @@ async fn serve<B: Backend>(
     known: &mut Known,
 ) -> S3Result<Response> {
     let now_ms = gateway.env.clock.now_ms();
-    // Who waits for "100 Continue" has sent nothing yet, and reading what nobody wants would ask for it.
-    let drain = (!parts.headers.contains_key(header::EXPECT)).then(|| gateway.drain.clone());
-    let arriving = Arriving::new(incoming, drain);
+    let arriving = Arriving::new(incoming, &parts.headers, gateway.drain.clone());
     let Parts { method, uri, mut headers, .. } = parts;
     check_size(&headers)?;
     let query = Query::parse(uri.query().unwrap_or_default())?;

@@ -80,9 +80,6 @@ async fn list(at: &Connection, output: Output, args: &ListArgs) -> Result<()> {
     let mut after = args.start;
     let mut out = io::BufWriter::new(io::stdout());
     let mut json = JsonList::default();
-    if output.json {
-        json.begin(&mut out)?;
-    }
     let mut more = true;
     let mut first = true;
     while more && left > 0 {
@@ -93,6 +90,9 @@ async fn list(at: &Connection, output: Output, args: &ListArgs) -> Result<()> {
         after = page.containers.last().map_or(after, |last| last.id);
         more = page.truncated && !page.containers.is_empty();
         if output.json {
+            if first {
+                json.begin(&mut out)?;
+            }
             for container in &page.containers {
                 json.item(&mut out, &Container::from(container))?;
             }

@@ -272,13 +272,16 @@ async fn list(
     // Page by page to stdout: a listing may be longer than memory.
     let mut out = io::BufWriter::new(io::stdout());
     let mut json = JsonList::default();
-    if output.json {
-        json.begin(&mut out)?;
-    } else {
-        writeln!(out, "{:>10}  {:<24}  KEY", "SIZE", "MODIFIED")?;
-    }
+    let mut begun = false;
     let next = pages
         .walk(start.to_vec(), fetch, |entries| {
+            // Nothing before the first answer: an error leaves stdout empty.
+            match (begun, output.json) {
+                (true, _) => {}
+                (false, true) => json.begin(&mut out)?,
+                (false, false) => writeln!(out, "{:>10}  {:<24}  KEY", "SIZE", "MODIFIED")?,
+            }
+            begun = true;
             for entry in &entries {
                 match (output.json, entry) {
                     (true, Entry::Key(info)) => json.item(&mut out, &Listed::new(bucket, info))?,

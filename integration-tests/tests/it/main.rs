@@ -5,6 +5,8 @@
 mod aws_cli;
 mod boto3;
 mod dev_command;
+mod freon;
 mod kill_all;
 mod kill_one_datanode;
 mod memory;
+mod shell;

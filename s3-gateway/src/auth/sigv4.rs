@@ -138,7 +138,10 @@ fn date_of(headers: &HeaderMap) -> S3Result<(String, u64)> {
     let denied = || S3Error::new(S3Code::AccessDenied, "AWS authentication requires a valid Date or x-amz-date header");
     if let Some(value) = headers.get(&AMZ_DATE) {
         let text = value.to_str().map_err(|_| denied())?.trim();
-        let ms = parse_amz_date(text.as_bytes()).or_else(|| parse_http_date(text.as_bytes())).ok_or_else(denied)?;
+        if let Some(ms) = parse_amz_date(text.as_bytes()) {
+            return Ok((text.to_owned(), ms));
+        }
+        let ms = parse_http_date(text.as_bytes()).ok_or_else(denied)?;
         return Ok((basic(ms), ms));
     }
     let value = headers.get(header::DATE).ok_or_else(denied)?;

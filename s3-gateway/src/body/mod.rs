@@ -27,6 +27,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio_util::task::TaskTracker;
@@ -67,29 +68,36 @@ pub(crate) struct Body {
 /// A body that comes over the network. Where it is dropped before its end, the rest is read on by a [`Drain`].
 pub(crate) struct Arriving {
     incoming: Option<Incoming>,
-    drain: Option<Drain>,
+    drain: Drain,
+    /// Whether the client sends it by now: who waits for "100 Continue" does so once it is read from, and must not be asked to by a drain.
+    coming: bool,
 }
 
 impl Arriving {
-    /// Without a drain, whoever sends the body is told to stop by the end of its connection.
-    pub fn new(incoming: Incoming, drain: Option<Drain>) -> Self {
-        Self { incoming: Some(incoming).filter(|incoming| !incoming.is_end_stream()), drain }
+    /// A body that nobody has read yet, of a request with these headers.
+    pub fn new(incoming: Incoming, headers: &HeaderMap, drain: Drain) -> Self {
+        let incoming = Some(incoming).filter(|incoming| !incoming.is_end_stream());
+        Self { incoming, drain, coming: !headers.contains_key(header::EXPECT) }
     }
 
     async fn receive(&mut self, patience: Duration) -> S3Result<Option<Bytes>> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
-        let bytes = receive(incoming, patience).await?;
-        if bytes.is_none() {
+        self.coming = true;
+        let outcome = receive(incoming, patience).await;
+        // Of a client that fell silent, or of a connection that broke, there is no rest to wait for.
+        if !matches!(outcome, Ok(Some(_))) {
             self.incoming = None;
         }
-        Ok(bytes)
+        outcome
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        if let (Some(incoming), Some(drain)) = (self.incoming.take(), &self.drain) {
-            drain.rest_of(incoming);
+        if let Some(incoming) = self.incoming.take()
+            && self.coming
+        {
+            self.drain.rest_of(incoming);
         }
     }
 }
