@@ -56,7 +56,7 @@ pub(crate) struct Passed {
     /// How the body is bound to the signature,
     pub hash: HashHeader,
     /// and what verifies its chunks, where they are signed.
-    pub signer: Option<ChunkSigner>,
+    pub signer: Option<Box<ChunkSigner>>,
     /// Whether a presigned URL was used.
     pub presigned: bool,
 }
@@ -100,8 +100,9 @@ impl Gate {
         sigv4::check_signed_headers(&claimed, headers)?;
         let key = known.signing_key(&claimed.day, &self.region);
         sigv4::verify(&claimed, &Signable { method: method.as_str(), path, query, headers, payload }, &key)?;
-        let signer =
-            hash.signed_chunks.then(|| ChunkSigner::new(key, &claimed.date, &claimed.scope(), &claimed.signature));
+        let signer = hash
+            .signed_chunks
+            .then(|| Box::new(ChunkSigner::new(key, &claimed.date, &claimed.scope(), &claimed.signature)));
         let identity = Verified { user: known.user.clone() };
         Ok(Passed { identity, hash, signer, presigned: claimed.expires.is_some() })
     }

@@ -80,7 +80,7 @@ pub(crate) struct Claims {
     pub length: Option<u64>,
     pub hash: ContentHash,
     /// For signed chunks.
-    pub signer: Option<ChunkSigner>,
+    pub signer: Option<Box<ChunkSigner>>,
     pub md5: Option<[u8; 16]>,
     checksum: Announced,
     /// Trailers that `x-amz-trailer` names, in lower case.
@@ -96,7 +96,7 @@ impl Claims {
     pub fn read(
         headers: &HeaderMap,
         hash: HashHeader,
-        signer: Option<ChunkSigner>,
+        signer: Option<Box<ChunkSigner>>,
         with_checksum: bool,
     ) -> S3Result<Self> {
         let HashHeader { hash, .. } = hash;

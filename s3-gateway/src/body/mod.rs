@@ -54,12 +54,13 @@ enum State {
 /// A body on its way.
 pub(crate) struct Body {
     source: Source,
-    decoder: Option<Decoder>,
+    // Boxed is what most requests have not: the state of a request is moved around.
+    decoder: Option<Box<Decoder>>,
     input: Bytes,
     claims: Claims,
     /// What [`Body::digester`] is made to compute, once the first byte comes.
     wanted: Wanted,
-    digester: Option<Digester>,
+    digester: Option<Box<Digester>>,
     state: State,
     /// How long the client may be silent.
     patience: Duration,
@@ -146,7 +147,8 @@ impl Body {
         let decoder = match claims.hash {
             ContentHash::Unsigned | ContentHash::Sha256(_) => None,
             ContentHash::Chunks { trailing } => {
-                Some(Decoder::new(claims.length.unwrap_or(0), claims.signer.take(), trailing))
+                let signer = claims.signer.take().map(|signer| *signer);
+                Some(Box::new(Decoder::new(claims.length.unwrap_or(0), signer, trailing)))
             }
         };
         Self {
@@ -253,7 +255,7 @@ impl Body {
     }
 
     async fn advance(&mut self) -> S3Result<Option<Bytes>> {
-        self.digester.get_or_insert_with(|| Digester::new(self.wanted)).ready().await?;
+        self.digester.get_or_insert_with(|| Box::new(Digester::new(self.wanted))).ready().await?;
         loop {
             if self.input.is_empty() {
                 match self.receive().await? {
@@ -279,7 +281,7 @@ impl Body {
     }
 
     fn take(&mut self, piece: &Bytes) -> S3Result<()> {
-        let digester = self.digester.get_or_insert_with(|| Digester::new(self.wanted));
+        let digester = self.digester.get_or_insert_with(|| Box::new(Digester::new(self.wanted)));
         digester.push(piece);
         if self.claims.length.is_some_and(|length| digester.length() > length) {
             return Err(S3Error::new(S3Code::IncompleteBody, "more bytes came than the request's headers say"));
@@ -298,7 +300,7 @@ impl Body {
     /// Compares what came with what was said about it.
     async fn end(&mut self) -> S3Result<Digests> {
         // First the hashes: nothing may be lost where this is dropped while it waits for them.
-        let digester = self.digester.get_or_insert_with(|| Digester::new(self.wanted));
+        let digester = self.digester.get_or_insert_with(|| Box::new(Digester::new(self.wanted)));
         let seen = digester.length();
         let digests = digester.finish().await?;
         let trailers = match &mut self.decoder {
