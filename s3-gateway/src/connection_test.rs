@@ -415,6 +415,17 @@ async fn clients_that_keep_silent_are_not_waited_for() {
 }
 
 #[tokio::test]
+async fn bodies_may_come_more_slowly_than_an_operation_may_take() {
+    let server = Server::start(|config| config.request_timeout = TimeSpan::millis(200)).await;
+    let mut client = server.connect().await;
+    client.send(&[call("PUT", "/bucket/k").body("hello").head(), b"hel".to_vec()].concat()).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    client.send(b"lo").await;
+    assert_eq!(client.answer().await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn connections_have_a_bound() {
     let server = Server::start(|config| config.connections_max = 1).await;
     let mut first = server.connect().await;

@@ -119,6 +119,11 @@ impl KeyWriter {
         }
     }
 
+    /// Goes on with the deadline of another context: for a caller to whom the bytes came more slowly than the first one allowed.
+    pub fn renew(&mut self, ctx: &CallContext) {
+        self.ctx = ctx.clone();
+    }
+
     /// Bytes taken so far.
     pub fn length(&self) -> u64 {
         self.length

@@ -16,8 +16,9 @@ use crate::response::Pieces;
 pub(crate) trait ObjectWriter: Send + 'static {
     /// Takes bytes; waits while the datanodes take what came before.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Error>> + Send;
-    /// Makes everything durable and says what to commit.
-    fn finish(self) -> impl Future<Output = Result<Written, Error>> + Send;
+    /// Makes everything durable by the context's deadline and says what to commit. The writer's own context may have ended while the
+    /// bytes came.
+    fn finish(self, ctx: &CallContext) -> impl Future<Output = Result<Written, Error>> + Send;
 }
 
 /// Gives the bytes of a range of one object.
@@ -114,7 +115,8 @@ impl ObjectWriter for KeyWriter {
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Error>> + Send {
         KeyWriter::write(self, bytes)
     }
-    fn finish(self) -> impl Future<Output = Result<Written, Error>> + Send {
+    fn finish(mut self, ctx: &CallContext) -> impl Future<Output = Result<Written, Error>> + Send {
+        self.renew(ctx);
         KeyWriter::finish(self)
     }
 }

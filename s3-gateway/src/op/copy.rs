@@ -157,7 +157,7 @@ impl<B: Backend> Gateway<B> {
         let (Some(md5), Some(checksum)) = (digests.md5, digests.kept) else {
             return Err(Error::internal("a copy ended without its digests").into());
         };
-        let written = writer.finish().await?;
+        let written = writer.finish(&place.ctx.renewed(self.timeout())).await?;
         Ok(Stored { written, md5, checksum, named: None })
     }
 

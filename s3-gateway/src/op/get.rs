@@ -17,6 +17,9 @@ use crate::response::{Pieces, Response};
 /// Look-ups of an object that is replaced again and again before its first byte is there.
 const ATTEMPTS_MAX: u32 = 4;
 
+/// Bytes of an answer that need no reservation while they go out: not more than a connection's buffers hold in any case.
+const SMALL_MAX: usize = 64 << 10;
+
 /// What of an object is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanted {
@@ -188,8 +191,9 @@ impl<B: Backend> Gateway<B> {
             Err(error) if error.code == ErrorCode::KeyChanged => return Ok(Err(error)),
             Err(error) => return Err(error.into()),
         };
+        // A larger piece holds its reservation until it has gone out, too: clients may be slow.
         Ok(Ok(match reader.remaining() {
-            0 => response.bytes(first),
+            0 if first.len() <= SMALL_MAX => response.bytes(first),
             _ => response.stream(first, Box::new(reader), reservation),
         }))
     }

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use ozone_client::proto::om::v1 as om;
+use ozone_common::Error;
 use ring::hmac;
+use tokio::task::spawn_blocking;
 
 use super::backend::Backend;
 use super::{Request, checksum_type, page};
@@ -15,6 +17,9 @@ use crate::response::Response;
 use crate::route::Query;
 use crate::time::iso_8601;
 use crate::xml::{Writer, document};
+
+/// Keys of a page that is written where it is; larger ones take long enough to be written on a thread that may block.
+const INLINE_MAX: usize = 200;
 
 /// Where a page begins, and how the answer echoes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,16 +206,16 @@ impl<B: Backend> Gateway<B> {
     /// A page of objects.
     pub(super) async fn list_objects(&self, request: Request) -> S3Result<Response> {
         let parameters = ListParams::v1(&request.query)?;
-        self.list(&request, &parameters).await
+        self.list(&request, parameters).await
     }
 
     /// A page of objects, by tokens.
     pub(super) async fn list_objects_v2(&self, request: Request) -> S3Result<Response> {
         let parameters = ListParams::v2(&request.query, &self.token_key)?;
-        self.list(&request, &parameters).await
+        self.list(&request, parameters).await
     }
 
-    async fn list(&self, request: &Request, parameters: &ListParams) -> S3Result<Response> {
+    async fn list(&self, request: &Request, parameters: ListParams) -> S3Result<Response> {
         let (ctx, address) = (self.ctx(request), request.bucket_address()?);
         let page = match parameters.request(address.clone()) {
             Some(list) => self.client.list_keys(&ctx, list).await?,
@@ -219,12 +224,18 @@ impl<B: Backend> Gateway<B> {
                 om::KeyList::default()
             }
         };
-        Ok(Response::xml(parameters.document(request.bucket()?.as_str(), &page, &self.token_key)))
+        let bucket = request.bucket()?.as_str().to_owned();
+        if page.keys.len() <= INLINE_MAX {
+            return Ok(Response::xml(parameters.document(&bucket, &page, &self.token_key)));
+        }
+        let key = self.token_key.clone();
+        let document = spawn_blocking(move || parameters.document(&bucket, &page, &key)).await;
+        Ok(Response::xml(document.map_err(|error| Error::internal(format!("writing a listing: {error}")))?))
     }
 
     /// A page of the versions of objects, of which each has one.
     pub(super) async fn list_object_versions(&self, request: Request) -> S3Result<Response> {
         let parameters = ListParams::versions(&request.query)?;
-        self.list(&request, &parameters).await
+        self.list(&request, parameters).await
     }
 }

@@ -10,6 +10,7 @@ use http::header::HeaderValue;
 use ozone_client::proto::om::v1 as om;
 use ozone_common::limits::{PART_NUMBER_MAX, PUT_LENGTH_MAX};
 use ozone_common::{Error, ErrorCode};
+use tokio::task::spawn_blocking;
 
 use super::backend::Backend;
 use super::copy::asked_algorithm;
@@ -320,7 +321,10 @@ impl<B: Backend> Gateway<B> {
         let place = self.place(&request)?;
         let upload = request.upload()?;
         let conditions = object::put_conditions(&request.headers)?;
-        let mut parts = read_parts(&request.body.collect(COMPLETE_MAX).await?)?;
+        let list = request.body.collect(COMPLETE_MAX).await?;
+        // A list of 10,000 parts takes milliseconds to read.
+        let read = spawn_blocking(move || read_parts(&list)).await;
+        let mut parts = read.map_err(|error| Error::internal(format!("reading a list of parts: {error}")))??;
         let checksum = expected_checksum(&request.headers, parts.len())?;
         let size = object_size(&request.headers)?;
         let asked_composite = composite_asked(&request.headers)?;

@@ -159,7 +159,7 @@ impl<B: Backend> Gateway<B> {
                 let bucket = om::BucketInfo { inline_max: 0, ..bucket.clone() };
                 let mut writer = self.client.writer(&ctx, &bucket, None)?;
                 writer.write(request.inline).await?;
-                let Written { blocks, grants, .. } = writer.finish().await?;
+                let Written { blocks, grants, .. } = writer.finish(&ctx).await?;
                 let inline = bytes::Bytes::new();
                 let request = om::CommitKey { blocks, grants, inline, is_inline: false, ..request };
                 Ok(self.client.commit_key(&ctx, request).await?)

@@ -60,7 +60,7 @@ impl<B: Backend> Gateway<B> {
         let (Some(md5), Some(checksum)) = (digests.md5, digests.kept) else {
             return Err(ozone_common::Error::internal("a body ended without its digests").into());
         };
-        let written = writer.finish().await?;
+        let written = writer.finish(&place.ctx.renewed(self.timeout())).await?;
         debug_assert_eq!(written.length, length);
         Ok(Stored { written, md5, checksum, named: digests.named })
     }

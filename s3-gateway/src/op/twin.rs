@@ -510,7 +510,8 @@ impl ObjectWriter for TwinWriter {
         Ok(())
     }
 
-    async fn finish(self) -> Result<Written, Error> {
+    async fn finish(self, ctx: &CallContext) -> Result<Written, Error> {
+        assert!(tokio::time::Instant::now() < ctx.deadline, "bytes that came slowly still have time to be written");
         let bytes = self.bytes.freeze();
         let mut written = Written {
             length: bytes.len() as u64,
