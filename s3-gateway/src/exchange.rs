@@ -11,7 +11,7 @@ use ozone_common::ErrorCode;
 use ozone_common::env::Rng;
 use ozone_common::telemetry::{Outcome, Record, audit};
 
-use crate::auth::Verified;
+use crate::auth::{Head, Verified};
 use crate::body::{Arriving, Body, Claims};
 use crate::error::{S3Code, S3Error, S3Result};
 use crate::gateway::Gateway;
@@ -93,11 +93,14 @@ async fn serve<B: Backend>(
     let Parts { method, uri, mut headers, .. } = parts;
     check_size(&headers)?;
     let query = Query::parse(uri.query().unwrap_or_default())?;
-    let passed = gateway.gate.pass(&method, uri.path(), &query, &headers, now_ms).await?;
-    known.identity = Some(passed.identity.clone());
     let host = uri.authority().map(|authority| authority.as_str().as_bytes());
     let host = host.or_else(|| headers.get(header::HOST).map(HeaderValue::as_bytes)).unwrap_or_default();
-    let target = Target::parse(uri.path(), host, &gateway.config.domains)?;
+    let host_bucket = route::bucket_of_host(host, &gateway.config.domains);
+    let host_bucket = host_bucket.as_deref();
+    let head = Head { method: &method, path: uri.path(), query: &query, headers: &headers, host_bucket };
+    let passed = gateway.gate.pass(head, now_ms).await?;
+    known.identity = Some(passed.identity.clone());
+    let target = Target::parse(uri.path(), host_bucket)?;
     if passed.presigned {
         add_hoisted(&query, &mut headers)?;
     }
@@ -134,7 +137,8 @@ fn add_hoisted(query: &Query, headers: &mut HeaderMap) -> S3Result<()> {
     ];
     for (name, value) in query.pairs() {
         let name = name.to_ascii_lowercase();
-        if !name.starts_with(b"x-amz-") || OF_THE_SIGNATURE.iter().any(|known| known.as_bytes() == name) {
+        let header = name.starts_with(b"x-amz-") || matches!(&name[..], b"content-type" | b"content-md5");
+        if !header || OF_THE_SIGNATURE.iter().any(|known| known.as_bytes() == name) {
             continue;
         }
         let invalid =
@@ -235,13 +239,15 @@ mod tests {
 
     #[test]
     fn parameters_become_headers_but_do_not_replace_them() {
-        let query = Query::parse("X-Amz-Signature=1&x-amz-meta-a=b&X-Amz-Meta-C=d&x-id=PutObject&prefix=p").unwrap();
+        let query =
+            Query::parse("X-Amz-Signature=1&x-amz-meta-a=b&X-Amz-Meta-C=d&x-id=PutObject&prefix=p&content-type=t")
+                .unwrap();
         let mut headers = HeaderMap::new();
         headers.insert("x-amz-meta-c", HeaderValue::from_static("kept"));
         add_hoisted(&query, &mut headers).unwrap();
         assert_eq!(
             (headers.len(), &headers["x-amz-meta-a"], &headers["x-amz-meta-c"]),
-            (2, &HeaderValue::from_static("b"), &HeaderValue::from_static("kept"))
+            (3, &HeaderValue::from_static("b"), &HeaderValue::from_static("kept"))
         );
         assert!(add_hoisted(&Query::parse("x-amz-meta-%20=b").unwrap(), &mut headers).is_err());
         assert!(add_hoisted(&Query::parse("x-amz-meta-a=%0a").unwrap(), &mut headers).is_err());

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use http::HeaderValue;
 use ozone_common::env::ManualClock;
 
-use super::test_signer::{ACCESS_KEY, DATE, NOW_MS, authorization, lookup, signature};
+use super::test_signer::{ACCESS_KEY, DATE, NOW_MS, authorization, lookup, sign_v2, signature};
 use super::*;
-use crate::route::{percent_decode, percent_encode};
+use crate::route::{bucket_of_host, percent_decode, percent_encode};
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -57,7 +57,16 @@ impl Call {
             headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap());
         }
         let query = Query::parse(uri.query().unwrap_or_default())?;
-        gate().pass(&self.method, uri.path(), &query, &headers, now_ms).await
+        let host = self.headers.iter().find(|(name, _)| name == "host").map_or("", |(_, value)| value);
+        let host_bucket = bucket_of_host(host.as_bytes(), &["localhost".to_owned()]);
+        let head = Head {
+            method: &self.method,
+            path: uri.path(),
+            query: &query,
+            headers: &headers,
+            host_bucket: host_bucket.as_deref(),
+        };
+        gate().pass(head, now_ms).await
     }
 
     async fn check(&self, expected: Result<(), S3Code>) {
@@ -200,7 +209,6 @@ async fn every_wrong_claim_has_its_own_answer() {
         (good.clone().header("x-amz-security-token", "x"), S::InvalidToken),
         (Call { uri: PRESIGNED.into(), ..good.clone() }, S::InvalidArgument),
         (Call { uri: "/test.txt?AWSAccessKeyId=a&Signature=b&Expires=1".into(), ..good.clone() }, S::InvalidArgument),
-        (Call::new("GET", "/k?AWSAccessKeyId=a&Signature=b&Expires=1", &[]), S::InvalidRequest),
         (Call::new("GET", "/k?a=%zz", &[]), S::InvalidURI),
         (presigned("HMAC-SHA256", "HMAC-SHA1"), S::AuthorizationQueryParametersError),
         (presigned("&X-Amz-Expires=86400", ""), S::AuthorizationQueryParametersError),
@@ -307,4 +315,79 @@ fn arbitrary_queries_are_claims_or_errors() {
             Err(error) => error.message.chars().take(40).collect(),
         }
     });
+}
+
+/// A URL presigned with version 2, as botocore makes it (`auth.py`, `HmacV1QueryAuth`).
+fn presigned_v2(method: &str, uri: &str, headers: &[(&str, &str)], resource: &str) -> Call {
+    let expires = NOW_MS / 1000 + 60;
+    let get = |name: &str| headers.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| *value);
+    let mut amz: Vec<_> = headers.iter().filter(|(name, _)| name.starts_with("x-amz-")).collect();
+    amz.sort();
+    let amz: String = amz.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let (md5, kind) = (get("content-md5"), get("content-type"));
+    let signature = sign_v2(&format!("{method}\n{md5}\n{kind}\n{expires}\n{amz}{resource}"));
+    let mut encoded = Vec::new();
+    percent_encode(signature.as_bytes(), false, &mut encoded);
+    let joint = if uri.contains('?') { '&' } else { '?' };
+    let signature = String::from_utf8(encoded).unwrap();
+    let uri = format!("{uri}{joint}AWSAccessKeyId={ACCESS_KEY}&Signature={signature}&Expires={expires}");
+    Call::new(method, &uri, headers).header("host", "localhost:9878")
+}
+
+#[tokio::test]
+async fn urls_of_version_2_pass_where_all_is_signed() {
+    let get = || presigned_v2("GET", "/bucket/k", &[], "/bucket/k");
+    get().check(Ok(())).await;
+    assert!(get().pass().await.unwrap().presigned);
+    let typed = [("content-type", "text/plain"), ("x-amz-meta-b", "2"), ("x-amz-meta-a", "1")];
+    presigned_v2("PUT", "/bucket/k", &typed, "/bucket/k").check(Ok(())).await;
+    let listed = "/bucket/k?versionId=null&response-content-type=a%2Fb";
+    presigned_v2("GET", listed, &[], "/bucket/k?response-content-type=a/b&versionId=null").check(Ok(())).await;
+    presigned_v2("GET", "/bucket?uploads", &[], "/bucket?uploads").check(Ok(())).await;
+    presigned_v2("GET", "/bucket/a%20b%2Bc", &[], "/bucket/a%20b%2Bc").check(Ok(())).await;
+    let hosted = presigned_v2("GET", "/k", &[], "/bucket/k").header("host", "bucket.localhost");
+    hosted.check(Ok(())).await;
+    // What the SDK puts into the URL counts like the header.
+    presigned_v2("PUT", "/bucket/k?content-type=text%2Fplain&x-amz-meta-a=1&x-amz-meta-b=2", &typed, "/bucket/k")
+        .without("content-type")
+        .without("x-amz-meta-a")
+        .without("x-amz-meta-b")
+        .check(Ok(()))
+        .await;
+}
+
+#[tokio::test]
+async fn urls_of_version_2_that_are_wrong_are_refused() {
+    use S3Code as S;
+    let good = presigned_v2("GET", "/bucket/k", &[], "/bucket/k");
+    let change = |from: &str, to: &str| {
+        assert!(good.uri.contains(from));
+        Call { uri: good.uri.replace(from, to), ..good.clone() }
+    };
+    for (call, code) in [
+        (Call { method: Method::PUT, ..good.clone() }, S::SignatureDoesNotMatch),
+        (change("/bucket/k", "/bucket/l"), S::SignatureDoesNotMatch),
+        (change("/bucket/k?", "/bucket/k?acl&"), S::SignatureDoesNotMatch),
+        (change("/bucket/k?", "/bucket/k?attributes&"), S::AccessDenied),
+        (change("/bucket/k?", "/bucket/k?prefix=a&"), S::AccessDenied),
+        (change("Expires=", "Expires=1"), S::SignatureDoesNotMatch),
+        (change("Expires=", "Expires=-"), S::AccessDenied),
+        (change("Expires=", "Expires=x"), S::AccessDenied),
+        (change("Expires=", "Exp="), S::AccessDenied),
+        (change("Signature=", "Signature=AAAA"), S::SignatureDoesNotMatch),
+        (change("Signature=", "Sig="), S::AccessDenied),
+        (change(ACCESS_KEY, "NOBODY"), S::InvalidAccessKeyId),
+        (change("AWSAccessKeyId=", "AWSAccessKeyId=&a="), S::AccessDenied),
+        (good.clone().header("host", "other.localhost"), S::SignatureDoesNotMatch),
+        (good.clone().header("x-amz-acl", "public-read"), S::SignatureDoesNotMatch),
+        (good.clone().header("content-type", "text/html"), S::SignatureDoesNotMatch),
+        (good.clone().header("authorization", "AWS a:b"), S::InvalidArgument),
+        (change("/bucket/k?", "/bucket/k?X-Amz-Signature=00&"), S::InvalidArgument),
+    ] {
+        call.check(Err(code)).await;
+    }
+    let streaming = [("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD")];
+    presigned_v2("PUT", "/bucket/k", &streaming, "/bucket/k").check(Err(S::InvalidRequest)).await;
+    assert!(good.pass_at(NOW_MS + 60_000).await.is_ok());
+    assert_eq!(good.pass_at(NOW_MS + 60_001).await.err().unwrap().code, S::AccessDenied);
 }

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod gate_test;
 mod secret_cache;
+mod sigv2;
 mod sigv4;
 #[cfg(test)]
 pub(crate) mod test_signer;
@@ -14,12 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ozone_common::env::Clock;
 
 pub(crate) use self::secret_cache::Lookup;
 use self::secret_cache::SecretCache;
-use self::sigv4::{Claimed, Signable};
+pub(crate) use self::sigv2::is_own_parameter;
 use crate::body::{CONTENT_SHA256, ChunkSigner, HashHeader};
 use crate::error::{S3Code, S3Error, S3Result};
 use crate::route::Query;
@@ -61,6 +62,24 @@ pub(crate) struct Passed {
     pub presigned: bool,
 }
 
+/// The head of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub method: &'a Method,
+    /// As it came.
+    pub path: &'a str,
+    pub query: &'a Query,
+    pub headers: &'a HeaderMap,
+    /// The bucket that the host names, where it is below one of the domains of virtual hosts.
+    pub host_bucket: Option<&'a str>,
+}
+
+/// How a request says who it is.
+enum Mechanism {
+    Version4(sigv4::Claimed),
+    Version2(sigv2::Claimed),
+}
+
 /// The gate.
 pub(crate) struct Gate {
     secrets: SecretCache,
@@ -77,29 +96,30 @@ impl Gate {
     ///
     /// # Errors
     /// What S3 answers.
-    pub async fn pass(
-        &self,
-        method: &Method,
-        path: &str,
-        query: &Query,
-        headers: &HeaderMap,
-        now_ms: u64,
-    ) -> S3Result<Passed> {
-        let claimed = claims(query, headers)?;
-        self.check_region(&claimed)?;
-        check_time(&claimed, now_ms)?;
-        if headers.contains_key(&SECURITY_TOKEN) || query.has("X-Amz-Security-Token") {
+    pub async fn pass(&self, head: Head<'_>, now_ms: u64) -> S3Result<Passed> {
+        let mechanism = mechanism(head.query, head.headers)?;
+        if head.headers.contains_key(&SECURITY_TOKEN) || head.query.has("X-Amz-Security-Token") {
             return Err(S3Error::new(
                 S3Code::InvalidToken,
                 "there are no temporary credentials here: the security token is of no use",
             ));
         }
-        let payload = payload(&claimed, query, headers)?;
+        match mechanism {
+            Mechanism::Version4(claimed) => self.pass_v4(&claimed, head, now_ms).await,
+            Mechanism::Version2(claimed) => self.pass_v2(&claimed, head, now_ms).await,
+        }
+    }
+
+    async fn pass_v4(&self, claimed: &sigv4::Claimed, head: Head<'_>, now_ms: u64) -> S3Result<Passed> {
+        let Head { method, path, query, headers, .. } = head;
+        self.check_region(claimed)?;
+        check_time(claimed, now_ms)?;
+        let payload = payload(claimed, query, headers)?;
         let hash = HashHeader::parse(payload)?;
         let known = self.secrets.get(&claimed.access_key).await?;
-        sigv4::check_signed_headers(&claimed, headers)?;
+        sigv4::check_signed_headers(claimed, headers)?;
         let key = known.signing_key(&claimed.day, &self.region);
-        sigv4::verify(&claimed, &Signable { method: method.as_str(), path, query, headers, payload }, &key)?;
+        sigv4::verify(claimed, &sigv4::Signable { method: method.as_str(), path, query, headers, payload }, &key)?;
         let signer = hash
             .signed_chunks
             .then(|| Box::new(ChunkSigner::new(key, &claimed.date, &claimed.scope(), &claimed.signature)));
@@ -107,7 +127,27 @@ impl Gate {
         Ok(Passed { identity, hash, signer, presigned: claimed.expires.is_some() })
     }
 
-    fn check_region(&self, claimed: &Claimed) -> S3Result<()> {
+    async fn pass_v2(&self, claimed: &sigv2::Claimed, head: Head<'_>, now_ms: u64) -> S3Result<Passed> {
+        let Head { method, path, query, headers, host_bucket } = head;
+        if now_ms > claimed.expires_ms() {
+            return Err(S3Error::new(S3Code::AccessDenied, "request has expired")
+                .detail("Expires", iso_8601(claimed.expires_ms()))
+                .detail("ServerTime", iso_8601(now_ms)));
+        }
+        let hash = HashHeader::parse(headers.get(&CONTENT_SHA256).map_or(UNSIGNED, HeaderValue::as_bytes))?;
+        if hash.signed_chunks {
+            return Err(S3Error::new(
+                S3Code::InvalidRequest,
+                "signed chunks need a request signed with AWS4-HMAC-SHA256",
+            ));
+        }
+        let known = self.secrets.get(&claimed.access_key).await?;
+        let request = sigv2::Signable { method: method.as_str(), host_bucket, path, query, headers };
+        sigv2::verify(claimed, &request, known.secret())?;
+        Ok(Passed { identity: Verified { user: known.user.clone() }, hash, signer: None, presigned: true })
+    }
+
+    fn check_region(&self, claimed: &sigv4::Claimed) -> S3Result<()> {
         if claimed.region == self.region {
             return Ok(());
         }
@@ -127,20 +167,16 @@ impl Gate {
     }
 }
 
-fn claims(query: &Query, headers: &HeaderMap) -> S3Result<Claimed> {
-    let in_query = query.has("X-Amz-Algorithm") || query.has("X-Amz-Signature") || query.has("X-Amz-Credential");
+fn mechanism(query: &Query, headers: &HeaderMap) -> S3Result<Mechanism> {
+    let version_4 = query.has("X-Amz-Algorithm") || query.has("X-Amz-Signature") || query.has("X-Amz-Credential");
     let version_2 = query.has("AWSAccessKeyId") || query.has("Signature");
     let mut authorizations = headers.get_all(AUTHORIZATION).iter();
-    match (authorizations.next(), in_query) {
-        (Some(_), true) => Err(one_mechanism()),
-        (Some(_), false) if version_2 || authorizations.next().is_some() => Err(one_mechanism()),
-        (Some(value), false) => sigv4::from_header(value.as_bytes(), headers),
-        (None, true) => sigv4::from_query(query),
-        (None, false) if version_2 => Err(S3Error::new(
-            S3Code::InvalidRequest,
-            "signature version 2 is not supported; please use AWS4-HMAC-SHA256",
-        )),
-        (None, false) => Err(S3Code::AccessDenied.into()),
+    match (authorizations.next(), authorizations.next(), version_4, version_2) {
+        (Some(value), None, false, false) => sigv4::from_header(value.as_bytes(), headers).map(Mechanism::Version4),
+        (None, None, true, false) => sigv4::from_query(query).map(Mechanism::Version4),
+        (None, None, false, true) => sigv2::from_query(query).map(Mechanism::Version2),
+        (None, None, false, false) => Err(S3Code::AccessDenied.into()),
+        _ => Err(one_mechanism()),
     }
 }
 
@@ -152,7 +188,7 @@ fn one_mechanism() -> S3Error {
     )
 }
 
-fn check_time(claimed: &Claimed, now_ms: u64) -> S3Result<()> {
+fn check_time(claimed: &sigv4::Claimed, now_ms: u64) -> S3Result<()> {
     let Some(expires) = claimed.expires else {
         if claimed.date_ms.abs_diff(now_ms) <= SKEW_MAX_MS {
             return Ok(());
@@ -179,7 +215,7 @@ fn check_time(claimed: &Claimed, now_ms: u64) -> S3Result<()> {
 }
 
 /// The value of `x-amz-content-sha256`, which a presigned URL may leave out.
-fn payload<'a>(claimed: &Claimed, query: &'a Query, headers: &'a HeaderMap) -> S3Result<&'a [u8]> {
+fn payload<'a>(claimed: &sigv4::Claimed, query: &'a Query, headers: &'a HeaderMap) -> S3Result<&'a [u8]> {
     match (headers.get(&CONTENT_SHA256), claimed.expires) {
         (Some(value), _) => Ok(value.as_bytes()),
         (None, Some(_)) => Ok(query.bytes("X-Amz-Content-Sha256").unwrap_or(UNSIGNED)),

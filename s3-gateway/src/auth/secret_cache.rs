@@ -37,6 +37,11 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// The secret itself, for signatures that know no keys of days.
+    pub fn secret(&self) -> &[u8] {
+        self.secret.as_bytes()
+    }
+
     /// The signing key of a day and a region: of one day after the other, hence one is kept.
     pub fn signing_key(&self, day: &str, region: &str) -> hmac::Key {
         let mut kept = self.key.lock();

@@ -1,5 +1,7 @@
 //! Signs requests of tests: written down straight from the specification, without the gate's code.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ozone_client::proto::om::v1::Secret;
 use ozone_common::{Error, ErrorCode};
 use ring::{digest, hmac};
@@ -38,6 +40,12 @@ pub(crate) fn key() -> hmac::Key {
 /// The HMAC of a text under [`key`], in hexadecimal.
 pub(crate) fn sign(text: &str) -> String {
     hex::encode(hmac::sign(&key(), text.as_bytes()))
+}
+
+/// The signature of version 2 of a text.
+pub(crate) fn sign_v2(text: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, SECRET.as_bytes());
+    STANDARD.encode(hmac::sign(&key, text.as_bytes()))
 }
 
 /// SHA-256, in hexadecimal.

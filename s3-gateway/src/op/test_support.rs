@@ -147,7 +147,7 @@ impl Fixture {
         let Call { method, uri, mut headers, body, user } = call;
         let (path, query) = uri.split_once('?').unwrap_or((&uri, ""));
         let query = Query::parse(query)?;
-        let target = Target::parse(path, b"localhost", &[])?;
+        let target = Target::parse(path, None)?;
         let op = route::find(&method, target.scope(), &query, headers.contains_key("x-amz-copy-source"))?;
         let length = body.iter().map(Bytes::len).sum::<usize>();
         headers.entry("content-length").or_insert(HeaderValue::from(length));

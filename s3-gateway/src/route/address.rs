@@ -23,15 +23,15 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Reads the path and the host. `domains` are those of virtual hosts, in lower case.
+    /// Reads the path, and the bucket that the host names.
     ///
     /// # Errors
     /// `InvalidURI`, `InvalidBucketName`, `KeyTooLongError`.
-    pub fn parse(path: &str, host: &[u8], domains: &[String]) -> S3Result<Self> {
+    pub fn parse(path: &str, host_bucket: Option<&str>) -> S3Result<Self> {
         let path =
             path.strip_prefix('/').ok_or_else(|| S3Error::new(S3Code::InvalidURI, "the path must begin with `/`"))?;
-        let (bucket, key) = match bucket_of_host(host, domains) {
-            Some(bucket) => (bucket, path),
+        let (bucket, key) = match host_bucket {
+            Some(bucket) => (bucket.to_owned(), path),
             None => {
                 let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
                 (decode_text(bucket)?, key)
@@ -74,8 +74,8 @@ fn decode_text(text: &str) -> S3Result<String> {
         .map_err(|_| S3Error::new(S3Code::InvalidURI, "the path is not UTF-8 once it is decoded"))
 }
 
-/// The bucket that the host names, where it is below one of the domains.
-fn bucket_of_host(host: &[u8], domains: &[String]) -> Option<String> {
+/// The bucket that the host names, where it is below one of the domains of virtual hosts, which are in lower case.
+pub(crate) fn bucket_of_host(host: &[u8], domains: &[String]) -> Option<String> {
     if domains.is_empty() {
         return None;
     }
@@ -95,7 +95,8 @@ mod tests {
 
     fn check(path: &str, host: &str, expected: Result<(&str, &str), S3Code>) {
         let domains = ["s3.example.com".to_owned(), "localhost".to_owned()];
-        let found = Target::parse(path, host.as_bytes(), &domains).map_err(|error| error.code);
+        let found =
+            Target::parse(path, bucket_of_host(host.as_bytes(), &domains).as_deref()).map_err(|error| error.code);
         let found = found.map(|target| match target {
             Target::Service => (String::new(), String::new()),
             Target::Bucket(bucket) => (bucket.to_string(), String::new()),
@@ -149,7 +150,7 @@ mod tests {
         ozone_fuzz::fuzz(corpus, &words, |bytes| {
             let (host, path) = bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0));
             let Ok(path) = std::str::from_utf8(path.strip_prefix(b"\n").unwrap_or(path)) else { return String::new() };
-            match Target::parse(path, host, &domains) {
+            match Target::parse(path, bucket_of_host(host, &domains).as_deref()) {
                 Ok(Target::Object(_, key)) => {
                     assert!((1..=KEY_LENGTH_MAX).contains(&key.as_bytes().len()));
                     "object".to_owned()

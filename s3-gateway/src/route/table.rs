@@ -7,6 +7,7 @@
 use http::Method;
 
 use super::query::Query;
+use crate::auth::is_own_parameter;
 use crate::error::{S3Code, S3Error, S3Result};
 
 macro_rules! operations {
@@ -296,9 +297,9 @@ fn sub_resource(query: &Query) -> S3Result<&'static str> {
     Ok(found)
 }
 
-/// Parameters of the signature (`X-Amz-*`), of SDKs (`x-id`), and those that S3 keeps free for users' logs (`x-*`).
+/// Parameters of the signature, of SDKs (`x-id`), and those that S3 keeps free for users' logs (`x-*`).
 fn is_for_others(name: &[u8]) -> bool {
-    matches!(name, [b'x' | b'X', b'-', ..])
+    matches!(name, [b'x' | b'X', b'-', ..]) || is_own_parameter(name)
 }
 
 fn clip(name: &[u8]) -> String {
