@@ -12,7 +12,10 @@ pub fn aws(cluster: &Cluster, arguments: impl IntoIterator<Item = impl AsRef<OsS
     let mut command = Command::new(tool("aws"));
     command.arg("--endpoint-url").arg(cluster.endpoint()).args(arguments).envs(cluster.environment());
     // No settings of this machine's user.
-    command.env("AWS_CONFIG_FILE", "/dev/null").env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null").env("AWS_PAGER", "");
+    command
+        .env("AWS_CONFIG_FILE", root().join("integration-tests/clients/aws_config"))
+        .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        .env("AWS_PAGER", "");
     command
 }
 

@@ -134,13 +134,15 @@ impl S3Error {
         self
     }
 
-    /// The answer's document.
+    /// The answer's document. Control characters of names in it are shown as U+FFFD: XML cannot hold them, and a client whose reader stops
+    /// there would not learn the code.
     pub fn document(&self, resource: &str, request_id: &str) -> Bytes {
+        let printable = |text: &str| text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{fffd}");
         crate::xml::plain_document("Error", |error| {
             error.text("Code", self.code.name());
-            error.text("Message", &self.message);
+            error.text("Message", &printable(&self.message));
             for (element, text) in &self.details {
-                error.text(element, text);
+                error.text(element, &printable(text));
             }
             error.text("Resource", resource);
             error.text("RequestId", request_id);

@@ -39,8 +39,8 @@ fn ready_again(cluster: &Cluster, role: &str) {
     let address = addresses(cluster).into_iter().find(|(name, _)| name == role).expect("a role").1;
     eventually(&format!("{role} is healthy"), || {
         let nodes = nodes(cluster);
-        let node = nodes.iter().find(|node| node["address"] == address.as_str())?;
-        (node["health"] == "HEALTHY").then_some(())
+        let node = nodes.iter().find(|node| address == format!("127.0.0.1:{}", node["port"]))?;
+        (node["healthState"] == "HEALTHY").then_some(())
     });
 }
 
@@ -86,7 +86,7 @@ fn a_flipped_byte_is_read_from_another_replica_and_reported() {
         assert!(std::fs::read(&target).expect("the object") == pattern, "the bytes are those that were written");
     }
     within(Duration::from_secs(30), "the damage is reported", || {
-        let reported: u64 = nodes(&cluster).iter().filter_map(|node| node["corrupt_blocks"].as_u64()).sum();
+        let reported: u64 = nodes(&cluster).iter().filter_map(|node| node["corruptBlocks"].as_u64()).sum();
         (reported >= 1).then_some(())
     });
     ready_to_serve(&cluster);
