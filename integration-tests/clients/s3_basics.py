@@ -222,7 +222,7 @@ def identities():
         raise AssertionError("an unsigned request was served")
     # What this version does not have is named, and never taken for something else.
     refused("NotImplemented", 501, "put_bucket_versioning", Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    refused("NotImplemented", 501, "get_object_acl", Bucket=BUCKET, Key="private")
+    refused("NotImplemented", 501, "get_object_retention", Bucket=BUCKET, Key="private")
     assert body("private") == b"private"
 
 
