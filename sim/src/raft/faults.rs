@@ -1,8 +1,9 @@
 //! What goes wrong, and what admins do meanwhile.
 
 use anyhow::Result;
-use ozone_consensus::core::{Change, MemberId};
+use ozone_consensus::core::{Body, Change, MemberId, Message};
 
+use super::profile::Fault;
 use super::world::{Event, World};
 
 /// LIMIT: members ever made in a run.
@@ -15,17 +16,36 @@ impl World {
         let again = self.dice.between(1_000, self.profile.fault_us_max);
         self.after(again, Event::Fault);
         let Some(id) = self.dice.pick(&self.running()) else { return Ok(()) };
-        match self.dice.below(100) {
-            0..10 => self.crash(id),
-            10..12 => self.running().into_iter().for_each(|id| self.crash(id)),
-            12..22 => self.cut_links(id),
-            22..34 => self.network.heal(),
-            34..38 => self.change_disk(id),
-            38..44 => self.change_clock(id)?,
-            44..56 => self.transfer()?,
-            56..74 => self.change_members()?,
-            74..94 => self.take_snapshot(id),
-            _ => self.flush(id),
+        let Some(fault) = self.profile.draw_fault(&mut self.dice) else { return Ok(()) };
+        match fault {
+            Fault::Crash => self.crash(id),
+            Fault::CrashAll => self.running().into_iter().for_each(|id| self.crash(id)),
+            Fault::CutLinks => self.cut_links(id),
+            Fault::MendLinks => self.network.heal(),
+            Fault::Disk => self.change_disk(id),
+            Fault::Clock => self.change_clock(id)?,
+            Fault::Election => self.start_election(id)?,
+            Fault::Transfer => self.transfer()?,
+            Fault::Members => self.change_members()?,
+            Fault::Snapshot => self.take_snapshot(id),
+            Fault::Flush => self.flush(id),
+        }
+        Ok(())
+    }
+
+    /// A follower is told by its leader to start an election, as a late message might tell it: whatever its log is, and without asking first.
+    /// So members that should not win try to, and several at once.
+    fn start_election(&mut self, id: MemberId) -> Result<()> {
+        let several = self.dice.chance(300);
+        let whom = if several { self.running() } else { vec![id] };
+        for id in whom {
+            let Some(process) = self.process(id) else { continue };
+            let status = process.raft.status();
+            if let Some(from) = status.leader.filter(|leader| *leader != id) {
+                process.raft.step(Message { from, term: status.term, body: Body::TimeoutNow });
+                self.trace.note(self.now_us, "election", &[id.0, status.term.0]);
+                self.turn(id)?;
+            }
         }
         Ok(())
     }

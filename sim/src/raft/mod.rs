@@ -23,6 +23,6 @@ mod profile;
 mod run;
 mod world;
 
-pub use profile::Profile;
+pub use profile::{Fault, Profile};
 pub use run::{Failure, check};
 pub use world::Report;
