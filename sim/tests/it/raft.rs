@@ -32,8 +32,8 @@ fn groups_keep_their_promises_under_faults_and_recover() {
         ("writes", total.writes, 50 * SEEDS),
         ("reads", total.reads, 50 * SEEDS),
         ("crashes", total.crashes, 2 * SEEDS),
-        ("snapshots installed", total.installs, SEEDS / 4),
-        ("changes of membership", total.changes, SEEDS / 2),
+        ("snapshots installed", total.installs, SEEDS / 8),
+        ("changes of membership", total.changes, SEEDS / 4),
         ("transfers", total.transfers, SEEDS / 4),
     ];
     for (what, count, least) in happened {
