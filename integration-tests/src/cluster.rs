@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -37,6 +37,7 @@ pub struct Cluster {
     folder: TempDir,
     options: Options,
     environment: BTreeMap<String, String>,
+    revived: Vec<Child>,
 }
 
 impl Cluster {
@@ -46,7 +47,7 @@ impl Cluster {
     /// Where it does not start.
     pub fn start(options: Options) -> Self {
         let folder = tempfile::Builder::new().prefix("ozone-test-").tempdir().expect("a temporary folder");
-        let mut cluster = Self { folder, options, environment: BTreeMap::new() };
+        let mut cluster = Self { folder, options, environment: BTreeMap::new(), revived: Vec::new() };
         cluster.start_again();
         cluster
     }
@@ -177,8 +178,16 @@ impl Cluster {
         kill(pid);
         gone(pid);
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null());
         command
+    }
+
+    /// Starts a killed role again; it ends with the cluster.
+    ///
+    /// # Panics
+    /// Where the program does not run.
+    pub fn revive(&mut self, mut role: Command) {
+        self.revived.push(role.spawn().expect("the program runs"));
     }
 
     /// Tails of its logs.
@@ -201,6 +210,10 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
+        }
+        for child in &mut self.revived {
+            // It may have ended by itself, or with the others.
+            let _ = child.kill().and_then(|()| child.wait());
         }
         if self.environment.contains_key("OZONE_PIDS") {
             for (_, pid) in self.pids() {

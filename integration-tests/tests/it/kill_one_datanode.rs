@@ -16,22 +16,19 @@ fn four() -> Cluster {
 
 #[test]
 fn no_request_fails_when_a_datanode_dies_under_load() {
-    let cluster = four();
+    let mut cluster = four();
     run(&mut cluster.ozone(&["sh", "bucket", "create", "/s3v/load"]));
     let load = Load::start(&cluster, "load", 7, true);
     load.progress(300);
-    let mut again = cluster.kill_role("dn2");
+    let again = cluster.kill_role("dn2");
     // Well past the moment at which clients gave up on it.
     load.progress(1500);
     assert!(!cluster.dev("status").status().expect("the program runs").success(), "status tells of the dead one");
-    let mut revived = again.spawn().expect("it starts again");
+    cluster.revive(again);
     ready_again(&cluster, "dn2");
     load.progress(300);
     eprintln!("{}", load.end());
     eprintln!("{}", Load::verify(&cluster, "load"));
-    // Not of the last start, so nobody else ends it.
-    revived.kill().expect("it runs");
-    revived.wait().expect("it ends");
 }
 
 /// Waits until the container manager hears of the datanode again.
