@@ -10,9 +10,53 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// CRC32C of two stretches put together, from their CRCs and the length of the second.
-pub fn crc32c_combine(first: u32, second: u32, second_length: u64) -> u32 {
-    crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, u64::from(first), u64::from(second), second_length) as u32
+///
+/// The first is multiplied by x^(8 · length), as if as many zero bytes followed it, and the second added. (The library's own
+/// function squares matrices for that: 20 µs, a hundred times as much.)
+pub const fn crc32c_combine(first: u32, second: u32, second_length: u64) -> u32 {
+    multiply(first, shift(second_length)) ^ second
 }
+
+/// The polynomial, reflected: bit 31 is the coefficient of x^0.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+/// x^0.
+const ONE: u32 = 1 << 31;
+
+/// Product of two polynomials modulo [`POLYNOMIAL`].
+const fn multiply(a: u32, b: u32) -> u32 {
+    let (mut product, mut b, mut bit) = (0, b, 32);
+    while bit > 0 {
+        bit -= 1;
+        // Masks in place of branches: the bits are random.
+        product ^= b & 0_u32.wrapping_sub(a >> bit & 1);
+        b = b >> 1 ^ POLYNOMIAL & 0_u32.wrapping_sub(b & 1);
+    }
+    product
+}
+
+/// x^(8 · 2^k) by k.
+const POWERS: [u32; 64] = {
+    let mut powers = [ONE >> 8; 64];
+    let mut k = 1;
+    while k < 64 {
+        powers[k] = multiply(powers[k - 1], powers[k - 1]);
+        k += 1;
+    }
+    powers
+};
+
+/// x^(8 · length).
+const fn shift(length: u64) -> u32 {
+    let (mut power, mut rest) = (ONE, length);
+    while rest > 0 {
+        power = multiply(power, POWERS[rest.trailing_zeros() as usize]);
+        rest &= rest - 1;
+    }
+    power
+}
+
+/// What a whole window shifts by.
+const WINDOW_SHIFT: u32 = shift(BYTES_PER_CHECKSUM as u64);
 
 /// CRC32C of each window of [`BYTES_PER_CHECKSUM`] bytes; the last may be shorter. Empty for no bytes.
 pub fn windows(bytes: &[u8]) -> Vec<u32> {
@@ -33,13 +77,31 @@ pub fn combine_windows(crcs: &[u32], length: u64) -> u32 {
     crcs.iter().fold(0, |whole, crc| {
         let window = rest.min(BYTES_PER_CHECKSUM as u64);
         rest -= window;
-        crc32c_combine(whole, *crc, window)
+        let by = if window == BYTES_PER_CHECKSUM as u64 { WINDOW_SHIFT } else { shift(window) };
+        multiply(whole, by) ^ crc
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn combining_is_computing_over_both(bytes in prop::collection::vec(any::<u8>(), 0..3000), at in 0..3000_usize) {
+            let (first, second) = bytes.split_at(at.min(bytes.len()));
+            prop_assert_eq!(crc32c_combine(crc32c(first), crc32c(second), second.len() as u64), crc32c(&bytes));
+        }
+
+        /// Against the library's own, for lengths that no test would compute over.
+        #[test]
+        fn any_length_shifts_right(first: u32, second: u32, length in prop_oneof![0..1_u64 << 20, 0..u64::MAX >> 4]) {
+            let theirs = crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, u64::from(first), u64::from(second), length);
+            prop_assert_eq!(u64::from(crc32c_combine(first, second, length)), theirs);
+        }
+    }
 
     #[test]
     fn known_value_and_windows() {
