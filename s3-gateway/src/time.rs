@@ -36,7 +36,8 @@ pub(crate) fn parse_http_date(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?.trim();
     let fields: Vec<&str> = text.split([' ', '-', ',']).filter(|field| !field.is_empty()).collect();
     let (day, month, year, time) = match fields[..] {
-        [_, day, month, year, time, "GMT" | "UTC" | "+0000"] => (day, month, year, time),
+        // The last is what is left of "-0000", which Python's clients send.
+        [_, day, month, year, time, "GMT" | "UTC" | "+0000" | "0000"] => (day, month, year, time),
         [_, month, day, time, year] => (day, month, year, time),
         _ => return None,
     };
@@ -77,6 +78,7 @@ mod tests {
             "Sunday, 06-Nov-94 08:49:37 GMT",
             "Sun Nov  6 08:49:37 1994",
             "Sun, 06 Nov 1994 08:49:37 +0000",
+            "Sun, 06 Nov 1994 08:49:37 -0000",
         ] {
             assert_eq!(parse_http_date(text.as_bytes()), Some(784_111_777_000), "{text}");
         }

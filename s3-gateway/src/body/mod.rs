@@ -173,12 +173,20 @@ impl Body {
         self.claims.length
     }
 
-    /// Payload bytes, for operations that need to know them.
+    /// Payload bytes, for operations that store them; `None` where they come in chunks of HTTP's own, which says where they end.
     ///
     /// # Errors
-    /// `MissingContentLength`.
-    pub fn require_length(&self) -> S3Result<u64> {
-        self.claims.length.ok_or_else(|| S3Code::MissingContentLength.into())
+    /// `MissingContentLength` where the client says neither.
+    pub fn require_length(&self) -> S3Result<Option<u64>> {
+        let comes = match &self.source {
+            Source::Network(arriving) => arriving.incoming.is_some(),
+            #[cfg(test)]
+            Source::Pieces(pieces) => !pieces.is_empty(),
+        };
+        match self.claims.length {
+            None if !comes => Err(S3Code::MissingContentLength.into()),
+            length => Ok(length),
+        }
     }
 
     /// The kind of checksum that the client sends, in a header or a trailer.

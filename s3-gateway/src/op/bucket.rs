@@ -3,6 +3,7 @@
 
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
+use ozone_client::CallContext;
 use ozone_client::proto::om::v1 as om;
 use ozone_common::ErrorCode;
 use ozone_common::limits::LIST_LIMIT_MAX;
@@ -129,10 +130,44 @@ impl<B: Backend> Gateway<B> {
 
     /// Deletes an empty bucket.
     pub(super) async fn delete_bucket(&self, request: Request) -> S3Result<Response> {
-        let delete = om::DeleteBucket { address: Some(request.bucket_address()?) };
-        self.client.delete_bucket(&self.ctx(&request), delete).await?;
+        let (ctx, address) = (self.ctx(&request), request.bucket_address()?);
+        let delete = om::DeleteBucket { address: Some(address.clone()) };
         self.buckets.forget(request.bucket()?.as_str());
+        match self.client.delete_bucket(&ctx, delete.clone()).await {
+            Ok(om::Empty {}) => return Ok(Response::no_content()),
+            Err(error) if error.code == ErrorCode::BucketNotEmpty => {}
+            Err(error) => return Err(error.into()),
+        }
+        let list = om::ListKeys { bucket: Some(address.clone()), limit: 1, ..Default::default() };
+        if !self.client.list_keys(&ctx, list).await?.keys.is_empty() {
+            return Err(S3Code::BucketNotEmpty.into());
+        }
+        self.abort_all_uploads(&ctx, &address).await?;
+        self.client.delete_bucket(&ctx, delete).await?;
         Ok(Response::no_content())
+    }
+
+    /// To S3 a bucket of nothing but uploads under way is empty; to the OM they belong to somebody, who gives them up here.
+    async fn abort_all_uploads(&self, ctx: &CallContext, address: &om::BucketAddress) -> S3Result<()> {
+        loop {
+            let list = om::ListUploads { bucket: Some(address.clone()), limit: LIST_LIMIT_MAX, ..Default::default() };
+            let page = self.client.list_uploads(ctx, list).await?;
+            for om::UploadInfo { key, upload, .. } in page.uploads {
+                match self
+                    .client
+                    .abort_upload(ctx, om::AbortUpload { bucket: Some(address.clone()), key, upload })
+                    .await
+                {
+                    Ok(om::Empty {}) => {}
+                    // Somebody was faster.
+                    Err(error) if error.code == ErrorCode::UploadNotFound => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if !page.truncated {
+                return Ok(());
+            }
+        }
     }
 
     /// Where a bucket is: S3 names no region where it is `us-east-1`.

@@ -27,6 +27,24 @@ async fn life_of_a_bucket() {
 }
 
 #[tokio::test]
+async fn a_bucket_of_another_owner_than_expected_is_not_touched() {
+    let fixture = Fixture::new().await;
+    fixture.send(call("PUT", "/of-bob").user("bob")).await.ok();
+    let expected = "x-amz-expected-bucket-owner";
+    for (method, uri) in [("PUT", "/of-bob/k"), ("GET", "/of-bob"), ("DELETE", "/of-bob"), ("HEAD", "/of-bob")] {
+        fixture.send(call(method, uri).header(expected, "alice")).await.is(403, "AccessDenied");
+    }
+    fixture.send(call("PUT", "/of-bob/k").body("x").header(expected, "bob")).await.ok();
+    fixture.send(call("GET", "/absent").header(expected, "alice")).await.is(404, "NoSuchBucket");
+    let copy = |owner: &str| {
+        let copy = call("PUT", "/bucket/k").header("x-amz-copy-source", "of-bob/k");
+        copy.header("x-amz-source-expected-bucket-owner", owner)
+    };
+    fixture.send(copy("alice")).await.is(403, "AccessDenied");
+    fixture.send(copy("bob")).await.ok();
+}
+
+#[tokio::test]
 async fn configurations_of_new_buckets() {
     let fixture = Fixture::new().await;
     let put = |bucket: &str, document: &str| call("PUT", format!("/{bucket}")).body(document.to_owned());

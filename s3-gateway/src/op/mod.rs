@@ -168,6 +168,29 @@ impl<B: Backend> Gateway<B> {
         Ok(self.buckets.put(&place.bucket, info))
     }
 
+    /// Refuses where a bucket is not the one that the client takes it for (S3 User Guide, "Verifying bucket ownership").
+    async fn check_owners(&self, request: &Request) -> S3Result<()> {
+        let owner_of = async |bucket: String| {
+            let address = BucketAddress { volume: S3_VOLUME.to_owned(), bucket };
+            let info = om::InfoBucket { address: Some(address) };
+            Ok::<_, S3Error>(self.client.info_bucket(&self.ctx(request), info).await?.owner)
+        };
+        if request.op != Op::CreateBucket
+            && let Some(expected) = request.headers.get("x-amz-expected-bucket-owner")
+            && let Ok(bucket) = request.bucket()
+            && owner_of(bucket.as_str().to_owned()).await?.as_bytes() != expected.as_bytes()
+        {
+            return Err(S3Code::AccessDenied.into());
+        }
+        if let Some(expected) = request.headers.get("x-amz-source-expected-bucket-owner")
+            && matches!(request.op, Op::CopyObject | Op::UploadPartCopy)
+            && owner_of(copy::CopySource::read(&request.headers)?.bucket).await?.as_bytes() != expected.as_bytes()
+        {
+            return Err(S3Code::AccessDenied.into());
+        }
+        Ok(())
+    }
+
     /// Memory for a window of a read of `length` bytes.
     async fn reserve_read(&self, length: u64) -> S3Result<Reservation> {
         self.memory.reserve(length.min(self.read_window())).await
@@ -236,6 +259,7 @@ fn write_checksum(out: &mut Writer, sum: Option<&om::Checksum>, with_type: bool)
 /// # Errors
 /// What the client is told.
 pub(crate) async fn serve<B: Backend>(gateway: &Arc<Gateway<B>>, request: Request) -> S3Result<Response> {
+    gateway.check_owners(&request).await?;
     match request.op {
         Op::GetObject => gateway.get_object(request).await,
         Op::HeadObject => gateway.head_object(request).await,

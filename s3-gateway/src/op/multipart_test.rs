@@ -154,10 +154,28 @@ async fn abort_takes_everything_back() {
     let upload = create(&fixture, "k", &[]).await;
     part(&fixture, "k", &upload, 1, &pattern(10, 1)).await.ok();
     let uri = format!("/bucket/k?uploadId={upload}");
-    fixture.send(call("DELETE", "/bucket")).await.is(409, "BucketNotEmpty");
     fixture.send(call("DELETE", &uri)).await.is(204, "");
     fixture.send(call("DELETE", &uri)).await.is(404, "NoSuchUpload");
     fixture.send(call("GET", &uri)).await.is(404, "NoSuchUpload");
+}
+
+#[tokio::test]
+async fn a_bucket_of_nothing_but_uploads_is_empty() {
+    let fixture = Fixture::new().await;
+    for key in ["a", "a", "b"] {
+        let upload = create(&fixture, key, &[]).await;
+        part(&fixture, key, &upload, 1, &pattern(10, 1)).await.ok();
+    }
+    fixture.put("k", "x").await;
+    fixture.send(call("DELETE", "/bucket")).await.is(409, "BucketNotEmpty");
+    assert_eq!(
+        fixture.twin.state.lock().buckets["bucket"].uploads.len(),
+        3,
+        "they are left alone where the bucket stays"
+    );
+    fixture.send(call("DELETE", "/bucket/k")).await.is(204, "");
+    fixture.send(call("DELETE", "/bucket")).await.is(204, "");
+    fixture.send(call("HEAD", "/bucket")).await.is(404, "NoSuchBucket");
 }
 
 #[tokio::test]

@@ -98,7 +98,11 @@ async fn what_does_not_match_its_digest_leaves_no_trace() {
     fixture.send(two).await.is(400, "InvalidRequest");
     fixture.send(put().header("content-length", "9")).await.is(400, "IncompleteBody");
     fixture.send(put().header("content-length", "5368709121")).await.is(400, "EntityTooLarge");
+    let chunked = || put().header("transfer-encoding", "chunked");
+    fixture.send(chunked().header("content-md5", base64_md5(b"another"))).await.is(400, "BadDigest");
     assert_eq!(fixture.key_count(), 0);
+    fixture.send(chunked()).await.ok();
+    assert_eq!(fixture.get("k").await.ok().body, "the body");
     fixture.send(put().header("content-md5", base64_md5(b"the body"))).await.ok();
     assert_eq!(fixture.key_count(), 1);
 }

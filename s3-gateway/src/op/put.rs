@@ -46,14 +46,19 @@ impl<B: Backend> Gateway<B> {
         body: &mut Body,
         kept: Algorithm,
     ) -> S3Result<Stored> {
-        let length = body.require_length()?;
-        if length > PUT_LENGTH_MAX {
+        let announced = body.require_length()?;
+        if let Some(length) = announced.filter(|length| *length > PUT_LENGTH_MAX) {
             return Err(too_large(length));
         }
-        let _reservation = self.reserve_write(length).await?;
+        let _reservation = self.reserve_write(announced.unwrap_or(u64::MAX)).await?;
         body.want(kept);
-        let mut writer = self.client.writer(&place.ctx, bucket, Some(length))?;
+        let mut writer = self.client.writer(&place.ctx, bucket, announced)?;
+        let mut length = 0;
         while let Some(bytes) = body.next().await? {
+            length += bytes.len() as u64;
+            if length > PUT_LENGTH_MAX {
+                return Err(too_large(length));
+            }
             writer.write(bytes).await?;
         }
         let digests = body.digests().unwrap_or_default();
