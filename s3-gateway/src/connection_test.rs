@@ -380,6 +380,24 @@ async fn nothing_is_stored_of_a_body_that_is_not_what_it_says() {
 }
 
 #[tokio::test]
+async fn bodies_may_come_in_chunks_of_http() {
+    let server = Server::start(|_| ()).await;
+    let put = call("PUT", "/bucket/k").header("transfer-encoding", "chunked");
+    let mut client = server.connect().await;
+    client.send(&[put.head(), b"5\r\nhello\r\n".to_vec()].concat()).await;
+    drop(client);
+    let mut client = server.connect().await;
+    client.send(&[put.head(), b"5\r\nhello\r\n5x\r\n".to_vec()].concat()).await;
+    client.answer().await.check(400, "IncompleteBody");
+    assert!(!server.has("k"));
+    let mut client = server.connect().await;
+    let bytes = [put.head(), b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n".to_vec()].concat();
+    assert_eq!(client.ask(&bytes).await.status, 200);
+    assert_eq!(client.ask(&call("GET", "/bucket/k").bytes()).await.text(), "hello world");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn clients_that_keep_silent_are_not_waited_for() {
     let server = Server::start(|config| {
         config.head_timeout = TimeSpan::millis(300);
