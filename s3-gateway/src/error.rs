@@ -98,7 +98,7 @@ pub(crate) struct S3Error {
     /// For the client's program.
     pub code: S3Code,
     /// Ours, where it comes from within.
-    pub cause: Option<ErrorCode>,
+    pub cause: Option<Box<Error>>,
     /// For the person.
     pub message: Cow<'static, str>,
     /// Further elements of the answer's document, such as `BucketName`.
@@ -149,6 +149,16 @@ impl S3Error {
         })
     }
 
+    /// Tells the log what a client is not told; to be called where the error becomes an answer.
+    pub fn log(&self, request_id: &str) {
+        if self.code == S3Code::InternalError {
+            let error = self.cause.as_ref().map_or_else(|| self.to_string(), ToString::to_string);
+            tracing::error!(request_id, error, "a request failed by a fault of our own");
+        } else {
+            tracing::debug!(request_id, error = %self, "a request is refused");
+        }
+    }
+
     /// The same with a header on its answer.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
@@ -174,11 +184,11 @@ impl From<S3Code> for S3Error {
 impl From<Error> for S3Error {
     fn from(error: Error) -> Self {
         let code = s3_code(error.code);
-        if code == S3Code::InternalError {
-            tracing::error!(%error, "a request failed by a fault of our own");
-            return Self { cause: Some(error.code), ..code.into() };
-        }
-        Self { cause: Some(error.code), ..Self::new(code, error.message) }
+        let told = match code {
+            S3Code::InternalError => Self::from(code),
+            _ => Self::new(code, error.message.clone()),
+        };
+        Self { cause: Some(Box::new(error)), ..told }
     }
 }
 

@@ -171,6 +171,7 @@ fn strip_aws_chunked(headers: &mut HeaderMap) {
 
 /// An error as an answer; one to HEAD has no body.
 fn refusal(error: S3Error, resource: &str, id: &str, head: bool) -> Response {
+    error.log(id);
     let mut response = Response::new(error.code.status());
     response.headers.insert(header::CONTENT_TYPE, XML);
     if !head {
@@ -187,10 +188,12 @@ fn record(known: &Known, uri: &Uri, id: &str, error: Option<&S3Error>) {
         return;
     }
     let failure = error.map(|error| {
-        let code = denial.or(error.cause).unwrap_or(match error.code.status().is_server_error() {
-            true => ErrorCode::Internal,
-            false => ErrorCode::InvalidArgument,
-        });
+        let code = denial.or(error.cause.as_ref().map(|cause| cause.code)).unwrap_or(
+            match error.code.status().is_server_error() {
+                true => ErrorCode::Internal,
+                false => ErrorCode::InvalidArgument,
+            },
+        );
         ozone_common::Error::new(code, error.to_string())
     });
     audit(&Record {

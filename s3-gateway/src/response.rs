@@ -195,7 +195,7 @@ fn last_words(outcome: S3Result<Response>, id: &str) -> Bytes {
         Ok(Response { body: Payload::Whole(document), .. }) => document,
         Ok(_) => Bytes::new(),
         Err(error) => {
-            tracing::debug!(request_id = id, %error, "an operation failed after its status had gone out");
+            error.log(id);
             error.document("", id)
         }
     };
