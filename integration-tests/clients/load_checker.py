@@ -175,10 +175,10 @@ class Lane:
             if body is not None and value is not ABSENT and len(body) == value[1] and body == value_bytes(value):
                 if answer["ContentLength"] != len(body):
                     raise Wrong(f"{key}: length {answer['ContentLength']} of {len(body)} bytes")
-                if answer["Metadata"].get("v", str(value[0])) != str(value[0]):
-                    raise Wrong(f"{key}: the metadata of another version: {answer['Metadata']}")
-                return value
-        found = "nothing" if body is None else f"{len(body)} bytes"
+                # Two empty values differ in their metadata only. Uploads in parts have none.
+                if answer["Metadata"].get("v", str(value[0])) == str(value[0]):
+                    return value
+        found = "nothing" if body is None else f"{len(body)} bytes with {answer['Metadata']}"
         raise Wrong(f"{key} holds {found}, allowed is one of {self.may(key)}")
 
     def get_range(self):
