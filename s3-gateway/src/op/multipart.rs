@@ -104,10 +104,11 @@ fn read_parts(bytes: &[u8]) -> S3Result<Vec<om::CompletedPart>> {
             }
             Err(_) => return Err(malformed("a part number is no number".to_owned())),
         };
-        let Some(ETag::Md5 { md5, parts: 0 }) = ETag::parse(element.require("ETag")?) else {
-            return Err(S3Error::from(S3Code::InvalidPart).detail("PartNumber", part.to_string()));
+        // What is no MD5 is no part's: the OM says so, once it knows that there is such an upload.
+        let md5 = match ETag::parse(element.require("ETag")?) {
+            Some(ETag::Md5 { md5, parts: 0 }) => Bytes::copy_from_slice(&md5),
+            _ => Bytes::new(),
         };
-        let md5 = Bytes::copy_from_slice(&md5);
         parts.push(om::CompletedPart { part, md5, checksum: part_checksum(element)? });
     }
     if parts.is_empty() || parts.len() > PART_NUMBER_MAX as usize {

@@ -133,6 +133,7 @@ async fn lists_of_parts_that_are_wrong() {
     ] {
         complete(&fixture, "k", &upload, &document, &[]).await.is(status, code);
     }
+    complete(&fixture, "k", "unknown", &list(&[(1, "x")]), &[]).await.is(404, "NoSuchUpload");
     assert_eq!(fixture.key_count(), 0);
     let good = list(&[(1, &tag)]);
     complete(&fixture, "k", &upload, &good, &[("if-match", "*")]).await.is(404, "NoSuchKey");
