@@ -293,8 +293,7 @@ impl<B: Backend> Gateway<B> {
         let range = match range {
             Some(range) if range.end > length => {
                 let message = format!("the range is not within the source, which has {length} bytes");
-                let text = format!("bytes={}-{}", range.start, range.end - 1);
-                return Err(S3Error::invalid_argument("x-amz-copy-source-range", text.as_bytes(), message));
+                return Err(S3Error::new(S3Code::InvalidRange, message).detail("ActualObjectSize", length.to_string()));
             }
             Some(range) => range,
             None => 0..length,
