@@ -20,9 +20,8 @@ use crate::sh::{DurabilityArg, InlineArg};
 pub struct Freon {
     #[command(subcommand)]
     command: Command,
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -90,7 +89,7 @@ struct NewBucket {
 impl Freon {
     /// Runs the load. Fails where an operation failed.
     pub fn run(self) -> Result<ExitCode> {
-        let output = Output { json: self.json };
+        let output = self.output;
         let report = match self.command {
             Command::Ockg { place, new, load, keys } => self.cluster.run(Needs::Om, None, async |at| {
                 let bucket = place.make(&at, &new).await?;

@@ -6,14 +6,16 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use clap::Args;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use ozone_common::time::Utc;
 use serde::Serialize;
 
-/// Stdout of a command.
-#[derive(Clone, Copy, Debug)]
+/// Stdout of a command, and the flag that says what goes there.
+#[derive(Args, Clone, Copy, Debug)]
 pub struct Output {
-    /// JSON is wanted.
+    /// Print JSON
+    #[arg(long, global = true)]
     pub json: bool,
 }
 

@@ -15,9 +15,8 @@ use crate::render::{self, Output};
 pub struct S3 {
     #[command(subcommand)]
     command: Command,
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -46,7 +45,7 @@ enum Command {
 impl S3 {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode> {
-        let output = Output { json: self.json };
+        let output = self.output;
         let done = match self.command {
             Command::Getsecret { user, export } => {
                 let user = match user {

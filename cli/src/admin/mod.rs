@@ -18,9 +18,8 @@ use crate::render::Output;
 pub struct Admin {
     #[command(subcommand)]
     command: Command,
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -47,7 +46,7 @@ enum Command {
 impl Admin {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode> {
-        let output = Output { json: self.json };
+        let output = self.output;
         let done = match self.command {
             Command::Safemode(command) => command.run(&self.cluster, output),
             Command::Datanode(command) => command.run(&self.cluster, output),

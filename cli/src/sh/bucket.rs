@@ -8,7 +8,7 @@ use ozone_common::config::ByteSize;
 use ozone_common::name::S3_VOLUME;
 use serde::Serialize;
 
-use super::list::{Page, Pages, tell_more};
+use super::list::{Filter, Page, Pages, tell_more};
 use super::{at, delete};
 use crate::address::{self, Address};
 use crate::connect::{ClusterArgs, Connection};
@@ -52,17 +52,8 @@ pub enum Command {
         /// Such as /volume
         #[arg(value_parser = address::parser())]
         volume: Address,
-        /// Only those whose names begin so
-        #[arg(short, long, default_value = "")]
-        prefix: String,
-        /// Only those behind this one
-        #[arg(short, long, default_value = "")]
-        start: String,
-        /// Only those that belong to this user
-        #[arg(short, long = "user", value_name = "USER")]
-        user: Option<String>,
         #[command(flatten)]
-        pages: Pages,
+        filter: Filter,
     },
     /// Deletes a bucket
     Delete {
@@ -159,14 +150,14 @@ impl Command {
                     Ok(output.show(&Bucket::from(&info), || describe(&info))?)
                 })
             }
-            Self::List { volume, prefix, start, user, pages } => {
+            Self::List { volume, filter } => {
                 let request = om::ListBuckets {
                     volume: volume.only_volume()?.to_string(),
-                    prefix,
-                    owner: user.unwrap_or_default(),
+                    prefix: filter.prefix,
+                    owner: filter.user.unwrap_or_default(),
                     ..Default::default()
                 };
-                at(cluster, &volume, async |at| list(&at, output, &request, &start, pages).await)
+                at(cluster, &volume, async |at| list(&at, output, &request, &filter.start, filter.pages).await)
             }
             Self::Delete { bucket, recursive } => {
                 let address = bucket.only_bucket()?;

@@ -15,6 +15,23 @@ pub struct Pages {
     length: u64,
 }
 
+/// Which of the things with plain names and an owner, such as buckets, and how much of the listing.
+#[derive(Args, Clone, Debug)]
+pub struct Filter {
+    /// Only those whose names begin so
+    #[arg(short, long, default_value = "")]
+    pub prefix: String,
+    /// Only those behind this one
+    #[arg(short, long, default_value = "")]
+    pub start: String,
+    /// Only those that belong to this user
+    #[arg(short, long = "user", value_name = "USER")]
+    pub user: Option<String>,
+    /// How much.
+    #[command(flatten)]
+    pub pages: Pages,
+}
+
 /// One page as the cluster answered it.
 pub struct Page<T> {
     /// Its entries, in order.

@@ -5,7 +5,7 @@ use clap::Subcommand;
 use ozone_client::proto::om::v1 as om;
 use serde::Serialize;
 
-use super::list::{Page, Pages, tell_more};
+use super::list::{Filter, Page, tell_more};
 use super::{at, delete};
 use crate::address::{self, Address};
 use crate::connect::{ClusterArgs, Connection};
@@ -34,17 +34,8 @@ pub enum Command {
         /// Where, such as o3://host:port/
         #[arg(value_parser = address::parser(), default_value = "/")]
         at: Address,
-        /// Only those whose names begin so
-        #[arg(short, long, default_value = "")]
-        prefix: String,
-        /// Only those behind this one
-        #[arg(short, long, default_value = "")]
-        start: String,
-        /// Only those that belong to this user
-        #[arg(short, long = "user", value_name = "USER")]
-        user: Option<String>,
         #[command(flatten)]
-        pages: Pages,
+        filter: Filter,
     },
     /// Deletes a volume
     Delete {
@@ -75,9 +66,7 @@ impl Command {
                     Ok(output.show(&Volume::from(&info), || describe(&info))?)
                 })
             }
-            Self::List { at: place, prefix, start, user, pages } => {
-                at(cluster, &place, async |at| list(&at, output, &prefix, &start, user.as_deref(), pages).await)
-            }
+            Self::List { at: place, filter } => at(cluster, &place, async |at| list(&at, output, &filter).await),
             Self::Delete { volume, recursive } => {
                 let name = volume.only_volume()?.clone();
                 recursive.confirm(&format!("volume {name} and everything in it"))?;
@@ -102,20 +91,14 @@ pub async fn page(at: &Connection, prefix: &str, start: Vec<u8>, limit: u32) -> 
     Ok(Page { entries: list.volumes, next })
 }
 
-async fn list(
-    at: &Connection,
-    output: Output,
-    prefix: &str,
-    start: &str,
-    user: Option<&str>,
-    pages: Pages,
-) -> Result<()> {
+async fn list(at: &Connection, output: Output, filter: &Filter) -> Result<()> {
+    let user = filter.user.as_deref();
     let fetch = async |start, limit| {
-        let mut page = page(at, prefix, start, limit).await?;
+        let mut page = page(at, &filter.prefix, start, limit).await?;
         page.entries.retain(|volume| user.is_none_or(|user| volume.owner == user));
         Ok(page)
     };
-    let (volumes, next) = pages.collect(start.as_bytes().to_vec(), fetch).await?;
+    let (volumes, next) = filter.pages.collect(filter.start.as_bytes().to_vec(), fetch).await?;
     let json: Vec<_> = volumes.iter().map(Volume::from).collect();
     output.show(&json, || {
         let columns = [Column::Text("NAME"), Column::Text("OWNER"), Column::Number("BUCKETS"), Column::Text("CREATED")];
