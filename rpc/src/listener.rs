@@ -1,11 +1,18 @@
-//! The one place where roles bind their ports: which addresses are allowed, and errors a person can act on.
+//! The one place where roles bind their ports and accept connections: which addresses are allowed, how many connections, and errors
+//! a person can act on.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use ozone_common::telemetry::RateLimit;
 use ozone_common::{Error, ErrorCode};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::transport::server::{Router, TcpIncoming};
 
 /// Connections waiting to be accepted.
@@ -71,6 +78,50 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// `Internal` where the system does not say.
 pub fn local_address(listener: &TcpListener) -> Result<SocketAddr, Error> {
     listener.local_addr().map_err(|error| Error::internal(format!("address of a listening socket: {error}")))
+}
+
+/// Gives each connection to `serve`, in a task of its own, until `shutdown`; then stops listening and waits for those that are there.
+/// At most `connections_max` are served at a time: further ones wait in the listener's backlog. `name` is for logs.
+pub async fn accept<F>(
+    listener: TcpListener,
+    connections_max: usize,
+    name: &'static str,
+    shutdown: CancellationToken,
+    serve: impl Fn(TcpStream) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let connections = TaskTracker::new();
+    let places = Arc::new(Semaphore::new(connections_max));
+    let warnings = RateLimit::every_ms(10_000);
+    loop {
+        let place = tokio::select! {
+            () = shutdown.cancelled() => break,
+            place = places.clone().acquire_owned() => place.expect("nobody closes this semaphore"),
+        };
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if let Some(held_back) = warnings.pass() {
+                        tracing::warn!(%error, held_back, server = name, "cannot accept a connection");
+                    }
+                    // Out of descriptors, most likely: the next accept would fail at once too.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let served = serve(stream);
+        connections.spawn(async move {
+            served.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
 }
 
 /// Serves gRPC on `listener` until `shutdown`, then until the calls in progress have ended.

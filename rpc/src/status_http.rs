@@ -14,12 +14,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ozone_common::telemetry::{RateLimit, render_metrics};
+use ozone_common::telemetry::render_metrics;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+
+use crate::listener;
 
 // LIMIT: connections served at once, time for a request's head, time for a whole connection.
 const CONNECTIONS_MAX: usize = 16;
@@ -34,38 +34,9 @@ pub type Ready = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
 /// Bind with [`crate::listener::bind`], which refuses addresses beyond loopback while security is off.
 pub fn serve(listener: TcpListener, ready: Ready, shutdown: CancellationToken) -> JoinHandle<()> {
     ozone_common::telemetry::install_metrics();
-    tokio::spawn(async move {
-        let connections = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let place = tokio::select! {
-                () = shutdown.cancelled() => break,
-                place = places.clone().acquire_owned() => place.expect("nobody closes this semaphore"),
-            };
-            let stream = tokio::select! {
-                () = shutdown.cancelled() => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        static LIMIT: RateLimit = RateLimit::every_ms(10_000);
-                        if let Some(held_back) = LIMIT.pass() {
-                            tracing::warn!(%error, held_back, "status server cannot accept a connection");
-                        }
-                        // Out of descriptors, most likely: the next accept would fail at once too.
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                        continue;
-                    }
-                },
-            };
-            let (ready, shutdown) = (ready.clone(), shutdown.clone());
-            connections.spawn(async move {
-                serve_connection(stream, ready, shutdown).await;
-                drop(place);
-            });
-        }
-        connections.close();
-        connections.wait().await;
-    })
+    tokio::spawn(listener::accept(listener, CONNECTIONS_MAX, "status", shutdown.clone(), move |stream| {
+        serve_connection(stream, ready.clone(), shutdown.clone())
+    }))
 }
 
 async fn serve_connection(stream: TcpStream, ready: Ready, shutdown: CancellationToken) {

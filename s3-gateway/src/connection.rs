@@ -4,16 +4,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use ozone_common::telemetry::RateLimit;
+use ozone_rpc::listener;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::exchange;
 use crate::gateway::Gateway;
@@ -25,40 +22,18 @@ const BUFFER_MAX: usize = 256 << 10;
 
 /// Takes connections until `shutdown`, then waits for those that are there.
 pub(crate) async fn accept<B: Backend>(listener: TcpListener, gateway: Arc<Gateway<B>>, shutdown: CancellationToken) {
-    let connections = TaskTracker::new();
     // LIMIT: further connections wait in the listener's backlog.
-    let places = Arc::new(Semaphore::new(gateway.config.connections_max));
-    loop {
-        let place = tokio::select! {
-            () = shutdown.cancelled() => break,
-            place = places.clone().acquire_owned() => place.expect("nobody closes this semaphore"),
-        };
-        let stream = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    static LIMIT: RateLimit = RateLimit::every_ms(10_000);
-                    if let Some(held_back) = LIMIT.pass() {
-                        tracing::warn!(%error, held_back, "the S3 gateway cannot accept a connection");
-                    }
-                    // Out of descriptors, most likely: the next accept would fail at once too.
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-        };
+    let most = gateway.config.connections_max;
+    let until = shutdown.clone();
+    let serve_one = move |stream| {
         let (gateway, shutdown) = (gateway.clone(), shutdown.clone());
-        connections.spawn(async move {
+        async move {
             gateway.metrics.connections.increment(1);
             serve(stream, gateway.clone(), shutdown).await;
             gateway.metrics.connections.decrement(1);
-            drop(place);
-        });
-    }
-    drop(listener);
-    connections.close();
-    connections.wait().await;
+        }
+    };
+    listener::accept(listener, most, "S3", until, serve_one).await;
 }
 
 /// Serves one connection until the client or the gateway ends it.
