@@ -7,6 +7,7 @@ mod call;
 pub mod core;
 pub mod executor;
 pub mod group;
+pub mod identity;
 pub mod log_store;
 pub mod overlay;
 pub mod transport;

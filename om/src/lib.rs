@@ -9,7 +9,6 @@ mod blocks;
 mod config;
 pub mod core;
 mod error;
-mod identity;
 mod log;
 mod metrics;
 mod prepare;

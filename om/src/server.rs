@@ -10,6 +10,7 @@ use ozone_common::env::Env;
 use ozone_common::peer::{ClusterSecret, PeerRole};
 use ozone_consensus::core::MemberId;
 use ozone_consensus::group::{Group, GroupConfig, Limits};
+use ozone_consensus::identity;
 use ozone_kvstore::rocks::{Memory, RocksOptions};
 use ozone_rpc::session::{SessionConfig, service};
 use ozone_rpc::{channel, listener, status_http};
@@ -22,7 +23,6 @@ use crate::blocks::scm_client::{Scm, ScmClient};
 use crate::config::Config;
 use crate::core::command::Command;
 use crate::core::{Core, Settings};
-use crate::identity;
 use crate::log::Log;
 use crate::service::Om;
 use crate::tables::TABLES;
@@ -125,7 +125,7 @@ async fn open_group(
     let store = RocksOptions { memory, ..RocksOptions::default() };
     let (cluster, folder, env) = (secret.cluster, config.data.clone(), env.clone());
     let open = move || {
-        let member = identity::load_or_create(&env, &folder, cluster)?;
+        let member = identity::load_or_create(&env, &folder, "OM", cluster)?;
         let group = GroupConfig {
             name: "om",
             group: *cluster.as_bytes(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ozone_common::env::Env;
+use ozone_common::env::{Env, RealDisk};
 use ozone_common::id::ClusterId;
 use ozone_common::peer::ClusterSecret;
 use ozone_common::{Error, ErrorCode};
@@ -100,21 +100,6 @@ impl Running {
     }
 }
 
-/// What a kill would leave: the files as they lie there while it runs.
-#[expect(clippy::disallowed_methods, reason = "a copy as a test's tool")]
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_answered_survives_kill_and_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +128,7 @@ async fn everything_answered_survives_kill_and_restart() {
         .map(|number| (key(number), Bytes::from(format!("value {number}"))))
         .collect();
     assert_eq!(running.contents().await, expected);
-    copy(&first, &killed);
+    RealDisk.copy_folder(&first, &killed).unwrap();
 
     let second = ozone_om::start(config(&first), secret(5), Env::system(), CancellationToken::new()).await;
     let error = second.err().unwrap();

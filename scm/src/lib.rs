@@ -12,7 +12,6 @@ pub mod config;
 pub mod core;
 mod execute;
 pub mod executor;
-mod identity;
 mod log;
 mod metrics;
 pub mod observe;

@@ -8,6 +8,7 @@ use ozone_common::peer::{ClusterSecret, PeerRole};
 use ozone_common::{Error, Result};
 use ozone_consensus::core::MemberId;
 use ozone_consensus::group::{Group, GroupConfig, Limits};
+use ozone_consensus::identity;
 use ozone_kvstore::rocks::{Memory, RocksOptions};
 use ozone_proto::scm::v1::heartbeats_server::HeartbeatsServer;
 use ozone_rpc::session::hello::Doorkeeper;
@@ -20,7 +21,6 @@ use tokio_util::task::TaskTracker;
 use crate::config::Config;
 use crate::execute::{closer, deleter};
 use crate::executor::ScmExecutor;
-use crate::identity;
 use crate::log::{SharedLog, Wakeups};
 use crate::scm::Scm;
 use crate::service::calls::Calls;
@@ -117,7 +117,7 @@ async fn open_group(
     let store = RocksOptions { memory: Memory::new(cache, cache / 2), ..RocksOptions::default() };
     let (cluster, folder, env) = (secret.cluster, config.data.clone(), env.clone());
     let open = move || {
-        let member = identity::load_or_create(&env, &folder, cluster)?;
+        let member = identity::load_or_create(&env, &folder, "SCM", cluster)?;
         let group = GroupConfig {
             name: "scm",
             group: *cluster.as_bytes(),

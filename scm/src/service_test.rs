@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ozone_common::config::{ByteSize, TimeSpan};
-use ozone_common::env::Env;
+use ozone_common::env::{Env, RealDisk};
 use ozone_common::id::{ClusterId, DatanodeId};
 use ozone_common::peer::{ClusterSecret, PeerRole, ProofClaims};
 use ozone_common::{Error, ErrorCode, Result};
@@ -519,21 +519,6 @@ async fn after_a_restart_reported_containers_are_waited_for_and_corrupt_blocks_a
     scm.stop().await;
 }
 
-/// What a kill would leave: the files as they lie there while it runs.
-#[expect(clippy::disallowed_methods, reason = "a copy as a test's tool")]
-fn copy(from: &std::path::Path, to: &std::path::Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn on_its_log_containers_blocks_and_deletes_survive_kill_and_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -572,7 +557,7 @@ async fn on_its_log_containers_blocks_and_deletes_survive_kill_and_restart() {
     let (container, local) = *given.first().unwrap();
     let epoch = om.report_failed(container, 1, &[2]).await.unwrap().epoch;
     om.delete(1, container, local, 1).await.unwrap();
-    copy(&first, &killed);
+    RealDisk.copy_folder(&first, &killed).unwrap();
     stop(handle, shutdown).await;
 
     for folder in [&first, &killed] {

@@ -19,7 +19,7 @@ pub struct Space {
 
 /// A disk. Paths are made by us from numbers, never from users' names.
 pub trait Disk: Send + Sync + 'static {
-    /// Makes a folder and those above it.
+    /// Makes a folder and those above it. Their names are durable after it.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Names in a folder, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
@@ -113,10 +113,43 @@ pub trait DiskFile: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
+impl RealDisk {
+    /// Copies what is in a folder to another one, made where it is absent. Files that grow meanwhile are copied as they are found: with a
+    /// role of ours running there, the copy is what killing it now would leave, and tests of recovery start from that.
+    pub fn copy_folder(self, from: &Path, to: &Path) -> io::Result<()> {
+        self.create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let target = to.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
+                self.copy_folder(&entry.path(), &target)?;
+            } else {
+                fs::copy(entry.path(), target)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place that opens files that hold users' data")]
 impl Disk for RealDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        let stood = path.is_dir();
+        let above = |folder: &Path| match folder.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+            _ => Path::new(".").to_path_buf(),
+        };
+        let holders: Vec<_> = path.ancestors().skip(1).take_while(|folder| !folder.is_dir()).map(above).collect();
+        fs::create_dir_all(path)?;
+        for holder in holders {
+            self.sync_dir(&holder)?;
+        }
+        match self.sync_dir(&above(path)) {
+            // A folder that somebody else made for us, in one that we may not read: its name is theirs to keep.
+            Err(error) if stood && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            // One that stood may be ours, made by a process that was killed before it came to this.
+            synced => synced,
+        }
     }
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut names = fs::read_dir(path)?

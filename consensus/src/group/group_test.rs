@@ -246,7 +246,7 @@ mod real {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use ozone_common::env::Env;
+    use ozone_common::env::{Env, RealDisk};
     use ozone_kvstore::rocks::{Memory, RocksOptions};
 
     use super::*;
@@ -323,7 +323,7 @@ mod real {
         let group = open(&first, u64::MAX, &stopped, &hints);
         let whole = load(&group).await;
         // What a kill would leave: nothing was flushed, all is in the log.
-        copy(&first, &second);
+        RealDisk.copy_folder(&first, &second).unwrap();
         let copied = open(&second, u64::MAX, &stopped, &hints);
         assert_eq!(all(&**copied.store()), whole);
     }
@@ -338,19 +338,5 @@ mod real {
         tokio::time::timeout(std::time::Duration::from_secs(10), stopped.cancelled()).await.unwrap();
         assert!(group.propose(None, add(1, 1)).await.is_err() && group.read_barrier().await.is_err());
         assert!(group.close().await.unwrap_err().message.contains("broken"));
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a copy as a test's tool")]
-    fn copy(from: &Path, to: &Path) {
-        std::fs::create_dir_all(to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            let target = to.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
-                copy(&entry.path(), &target);
-            } else {
-                std::fs::copy(entry.path(), target).unwrap();
-            }
-        }
     }
 }

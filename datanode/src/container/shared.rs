@@ -18,7 +18,7 @@ use super::manifest::{Closed, ClosedSegment, Manifest};
 use super::replica::{Phase, Replica, members};
 use crate::block::buffers::Buffers;
 use crate::store::{Options, VolumeReport};
-use crate::volume::{DiskVolume, make_dir};
+use crate::volume::DiskVolume;
 
 /// LIMIT: blocks waiting to be verified.
 const SUSPECTS_MAX: usize = 1024;
@@ -190,7 +190,7 @@ impl Shared {
             return Ok(());
         }
         let manifest = self.manifest(replica, None);
-        let made = make_dir(&*volume.disk, &replica.dir).and_then(|()| manifest.save(&*volume.disk, &replica.dir));
+        let made = volume.disk.create_dir_all(&replica.dir).and_then(|()| manifest.save(&*volume.disk, &replica.dir));
         self.written(volume, "make a replica", made)?;
         replica.state.lock().made = true;
         self.changes.replica(replica.id);

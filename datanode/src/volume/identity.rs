@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use ozone_common::env::{Disk, Env};
+use ozone_common::env::Env;
 use ozone_common::id::DiskVolumeId;
 use ozone_common::{Error, ErrorCode};
 
@@ -51,20 +51,11 @@ pub(super) fn load_or_create(env: &Env, path: &Path, owner: &Owner) -> Result<Di
             return Err(foreign(format!("is not empty and not a disk volume: it holds `{name}`")));
         }
     }
-    make_dir(&*env.disk, path).map_err(failed)?;
+    env.disk.create_dir_all(path).map_err(failed)?;
     let id = DiskVolumeId::random(&*env.rng);
     let text = format!("{HEAD}\ncluster {}\ndatanode {}\nvolume {id}\n", owner.cluster, owner.datanode);
     env.disk.write_atomic(&file, text.as_bytes()).map_err(failed)?;
     Ok(id)
-}
-
-/// Makes a folder whose name is durable.
-pub(crate) fn make_dir(disk: &dyn Disk, path: &Path) -> std::io::Result<()> {
-    disk.create_dir_all(path)?;
-    match path.parent() {
-        Some(parent) => disk.sync_dir(parent),
-        None => Ok(()),
-    }
 }
 
 fn parse(bytes: &[u8]) -> Option<(Owner, DiskVolumeId)> {
@@ -82,6 +73,7 @@ fn parse(bytes: &[u8]) -> Option<(Owner, DiskVolumeId)> {
 mod tests {
     use std::sync::Arc;
 
+    use ozone_common::env::Disk;
     use ozone_common::env::mem_disk::MemDisk;
     use ozone_common::env::{ManualClock, SeededRng};
     use ozone_common::id::{ClusterId, DatanodeId};

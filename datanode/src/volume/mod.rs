@@ -13,7 +13,6 @@ mod files;
 mod identity;
 
 pub(crate) use files::Files;
-pub(crate) use identity::make_dir;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -81,7 +80,7 @@ impl DiskVolume {
             OpenError::Failed(Error::new(ErrorCode::VolumeFailed, text))
         };
         if !disk.exists(&config.path.join(CONTAINERS)) {
-            make_dir(&*disk, &config.path.join(CONTAINERS)).map_err(|error| failed(&error))?;
+            disk.create_dir_all(&config.path.join(CONTAINERS)).map_err(|error| failed(&error))?;
         }
         let index_path = config.path.join(INDEX);
         let index = match open_index(&index_path) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ozone_common::checksum::{first_mismatch, windows};
 use ozone_common::config::ByteSize;
-use ozone_common::env::Env;
+use ozone_common::env::{Env, RealDisk};
 use ozone_common::id::{BlockId, ClientId, ClusterId, ContainerId, DatanodeId};
 use ozone_common::limits::BYTES_PER_CHECKSUM;
 use ozone_common::peer::ClusterSecret;
@@ -106,22 +106,8 @@ impl Node {
     /// To be called while nothing is written.
     pub fn image(&self) -> Arc<tempfile::TempDir> {
         let image = tempfile::tempdir().unwrap();
-        copy(self.folder.path(), image.path());
+        RealDisk.copy_folder(self.folder.path(), image.path()).unwrap();
         Arc::new(image)
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a copy of a folder, for tests")]
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            std::fs::create_dir_all(&target).unwrap();
-            copy(&entry.path(), &target);
-        } else {
-            std::fs::copy(entry.path(), &target).unwrap();
-        }
     }
 }
 
