@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use crate::exit::Interrupted;
+use crate::runtime;
 
 /// For giving unused block ids back at the end of a command; they expire by themselves where it does not suffice.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -151,8 +152,7 @@ async fn probe(role: &str, addresses: &[String]) -> Result<()> {
 
 /// Runs a future on a runtime of its own, until SIGINT. What it holds is dropped then, so that partial files go.
 pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    let runtime = runtime::build()?;
     let outcome = runtime.block_on(async {
         tokio::select! {
             outcome = future => outcome,

@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 use ozone_common::{Error, ErrorCode};
 
+use crate::render;
+
 /// The user pressed ^C.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
@@ -34,7 +36,7 @@ Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no such volume, bucket, ke
 pub fn report(program: &str, error: &anyhow::Error) -> ExitCode {
     let code = code_of(error);
     if code != 141 {
-        eprintln!("{program}: {}", one_line(&format!("{error:#}")));
+        eprintln!("{program}: {}", render::name(format!("{error:#}").as_bytes()));
     }
     ExitCode::from(code)
 }
@@ -70,11 +72,6 @@ fn code_of_cluster_error(code: ErrorCode) -> u8 {
     }
 }
 
-/// Control characters of names must not write on the terminal.
-fn one_line(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use anyhow::Context;
@@ -98,6 +95,6 @@ mod tests {
         ] {
             assert_eq!(code_of(&error), code, "{error:#}");
         }
-        assert_eq!(one_line("a\x1b[2Jb\nc é"), "a\\u{1b}[2Jb\\nc é");
+        assert_eq!(render::name("a\x1b[2Jb\nc é".as_bytes()), "a\\u{1b}[2Jb\\nc é");
     }
 }

@@ -9,6 +9,8 @@ use ozone_common::config::Sources;
 use ozone_common::env::Env;
 use ozone_common::peer::save_secret;
 
+use crate::render::PEOPLE;
+
 /// Flags of `ozone init`.
 #[derive(Args)]
 pub struct InitArgs {
@@ -24,10 +26,10 @@ pub fn run(args: &InitArgs) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!path.exists(), "`{}` is there already: it stays as it is", path.display());
     let secret = new_secret(&Env::system());
     save_secret(&path, &secret)?;
-    println!(
+    PEOPLE.line(format_args!(
         "cluster {}: its secret is in `{}`; copy the file to every machine of the cluster",
         secret.cluster,
         path.display()
-    );
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -19,6 +19,9 @@ pub struct Output {
     pub json: bool,
 }
 
+/// Stdout of a command that has nothing for programs.
+pub const PEOPLE: Output = Output { json: false };
+
 /// How a column of a table is set.
 #[derive(Clone, Copy, Debug)]
 pub enum Column {

@@ -1,5 +1,6 @@
 //! What every long-running command needs of its process: a runtime, signals, and panics that end it.
 
+use anyhow::Context;
 use ozone_common::telemetry::{TelemetryConfig, flush_audit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -10,7 +11,11 @@ const BLOCKING_THREADS_MAX: usize = 256;
 
 /// A runtime with a thread per core.
 pub fn build() -> anyhow::Result<Runtime> {
-    Ok(Builder::new_multi_thread().enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build()?)
+    Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build()
+        .context("cannot start the runtime")
 }
 
 /// Starts logs. From then on a panic anywhere is logged and ends the process: a role that lost a task must not go on half.

@@ -63,13 +63,14 @@ pub(crate) fn prepare(spec: &Spec, env: &Env) -> Result<Prepared, Error> {
 /// What follows from the folder and the flags, ports apart. `known` says that the settings are those of an earlier start.
 fn settle(settings: &mut Settings, spec: &Spec, home: &Home, known: bool) -> Result<(), Error> {
     if let Some(datanodes) = spec.datanodes {
-        if known && datanodes < settings.dev.datanodes {
-            return Err(Error::Settings(format!(
-                "this cluster has {} datanodes, which hold its data: it cannot start with {datanodes}",
-                settings.dev.datanodes
-            )));
-        }
         settings.dev.datanodes = datanodes;
+    }
+    // However the number was given: each datanode that there was has a remembered address.
+    let (wanted, before) = (settings.dev.datanodes, settings.dev.datanode_data_binds.len());
+    if (wanted as usize) < before {
+        return Err(Error::Settings(format!(
+            "this cluster has {before} datanodes, which hold its data: it cannot start with {wanted}"
+        )));
     }
     settings.validate()?;
     if !known {
@@ -235,7 +236,10 @@ mod tests {
         assert_eq!(third.settings.dev.datanode_data_binds[..2], chosen.dev.datanode_data_binds[..]);
         assert_eq!(third.settings.dev.datanode_data_binds.len(), 3);
         drop(third);
-        assert!(refused(&Spec { datanodes: Some(1), ..spec(data.clone()) }).contains("has 3 datanodes"));
+        let fewer = vec![("dev.datanodes".to_owned(), "1".to_owned())];
+        for fewer in [Spec { datanodes: Some(1), ..spec(data.clone()) }, Spec { set: fewer, ..spec(data.clone()) }] {
+            assert!(refused(&fewer).contains("has 3 datanodes"));
+        }
 
         // Another process took a port in between.
         let squatter = TcpListener::bind(chosen.om.rpc_bind.as_str()).unwrap();

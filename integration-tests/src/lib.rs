@@ -7,6 +7,7 @@ mod cluster;
 mod load;
 mod program;
 mod rounds;
+mod usage;
 mod wait;
 
 pub use clients::{aws, python, run, sha256, shell};
@@ -14,4 +15,5 @@ pub use cluster::{Cluster, Options, ready_to_serve};
 pub use load::Load;
 pub use program::{program, tool};
 pub use rounds::{Inline, KillRounds};
+pub use usage::{cpu_time, status_kib};
 pub use wait::{eventually, within};

@@ -34,8 +34,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the repository")
 }
 
-/// A tool of the pinned clients (`aws`, `python3`): from `$PATH` where `./test` put it, else from where scripts/clients.sh
-/// installs it.
+/// A tool of the pinned clients (`aws`, `python3`), from where scripts/clients.sh has it.
 ///
 /// # Panics
 /// Where they cannot be installed.

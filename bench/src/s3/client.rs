@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bytes::{Bytes, BytesMut};
@@ -16,11 +17,15 @@ use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use ozone_common::env::{Clock, SystemClock};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::sign::{Signed, Signer, UNSIGNED, escape, sha256_hex};
+use crate::ockg::TIMEOUT;
 
 /// LIMIT: bytes kept of an answer that is looked at as a whole (a page of 1,000 keys has about 400 KiB).
 const ANSWER_MAX: usize = 8 << 20;
+/// Bytes a second that a gateway takes in at least.
+const SLOWEST: u64 = 1 << 20;
 /// Bytes kept of an error's body.
 const ERROR_MAX: usize = 1000;
 
@@ -136,7 +141,7 @@ impl Answer {
     /// # Errors
     /// The connection broke.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        while let Some(frame) = self.body.frame().await {
+        while let Some(frame) = in_time(0, self.body.frame()).await? {
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));
             }
@@ -169,6 +174,12 @@ impl Answer {
     }
 }
 
+/// Waits for the gateway, which takes in `sent` bytes meanwhile. Every single wait is bounded, so that a load ends.
+async fn in_time<T>(sent: u64, wait: impl Future<Output = T>) -> Result<T> {
+    let limit = TIMEOUT + Duration::from_secs(sent / SLOWEST);
+    timeout(limit, wait).await.with_context(|| format!("nothing came from the gateway in {} s", limit.as_secs()))
+}
+
 /// A connection, made when it is needed and again after it broke.
 pub struct Connection {
     endpoint: Endpoint,
@@ -194,8 +205,9 @@ impl Connection {
             Some(sender) if !sender.is_closed() => sender,
             _ => self.connect().await?,
         };
+        let length = request.body().size_hint().lower();
         sender.ready().await.context("the gateway closed the connection")?;
-        let response = sender.send_request(request).await?;
+        let response = in_time(length, sender.send_request(request)).await??;
         // Kept from here on only: a request that failed may leave half an answer on the wire.
         self.sender = Some(sender);
         let (status, headers) = (response.status(), response.headers());
@@ -211,7 +223,8 @@ impl Connection {
 
     async fn connect(&self) -> Result<SendRequest<Pieces>> {
         let authority = &*self.endpoint.authority;
-        let stream = TcpStream::connect(authority).await.with_context(|| format!("cannot reach {authority}"))?;
+        let stream =
+            in_time(0, TcpStream::connect(authority)).await?.with_context(|| format!("cannot reach {authority}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // Ends with the connection; what breaks it is told to the sender.

@@ -8,6 +8,7 @@ use ozone_common::config::Sources;
 use ozone_common::env::Env;
 use serde::Serialize;
 
+use crate::render::{self, Column, Output};
 use crate::runtime;
 
 /// Exit code where no process of the cluster runs.
@@ -50,18 +51,14 @@ pub fn run(data: &Path, json: bool) -> anyhow::Result<ExitCode> {
             health: health.to_string(),
         });
     }
-    if json {
-        println!("{}", serde_json::to_string_pretty(&roles)?);
-    } else {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        table.set_header(["ROLE", "PID", "ADDRESS", "HTTP", "HEALTH"]);
-        for role in &roles {
+    Output { json }.show(&roles, || {
+        let columns = ["ROLE", "PID", "ADDRESS", "HTTP", "HEALTH"].map(Column::Text);
+        let rows = roles.iter().map(|role| {
             let pid = role.pid.map_or("-".to_owned(), |pid| pid.to_string());
-            table.add_row([&role.role, &pid, &role.address, &role.http_address, &role.health]);
-        }
-        println!("{table}");
-    }
+            vec![role.role.clone(), pid, role.address.clone(), role.http_address.clone(), role.health.clone()]
+        });
+        render::table(&columns, rows)
+    })?;
     Ok(match roles {
         roles if roles.iter().all(|role| role.ready) => ExitCode::SUCCESS,
         roles if roles.iter().all(|role| role.pid.is_none()) => ExitCode::from(NOT_RUNNING),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ozone_integration_tests::{Cluster, Options, aws, program, ready_to_serve, run, within};
+use ozone_integration_tests::{Cluster, Options, aws, cpu_time, program, ready_to_serve, run, status_kib, within};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Every path below a folder, with what a change would change.
@@ -150,13 +150,12 @@ fn a_start_is_quick_and_idling_is_cheap() {
     eprintln!("start to ready: {took:?}");
     assert!(took < Duration::from_secs(10), "{took:?}");
     let pid = cluster.pid("all");
-    let resident = resident_kib(pid);
+    let resident = status_kib(pid, "VmRSS:");
     eprintln!("resident: {} MiB", resident >> 10);
     assert!(resident < 400 << 10, "{resident} KiB");
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
+    let (span, before) = (Duration::from_secs(3), cpu_time(pid));
+    std::thread::sleep(span);
+    let spent = cpu_time(pid) - before;
+    eprintln!("CPU of {span:?} idle: {spent:?}");
+    assert!(spent < span / 5, "{spent:?} of {span:?}");
 }

@@ -33,20 +33,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ozone-client",
         ],
     ),
-    ("ozone-integration-tests", &["ozone-cluster", "ozone-common", "ozone-client"]),
-    (
-        "ozone-cli",
-        &[
-            "ozone-bench",
-            "ozone-cluster",
-            "ozone-common",
-            "ozone-client",
-            "ozone-om",
-            "ozone-scm",
-            "ozone-datanode",
-            "ozone-s3-gateway",
-        ],
-    ),
+    ("ozone-integration-tests", &[]),
+    ("ozone-cli", &["ozone-bench", "ozone-cluster", "ozone-common", "ozone-client"]),
     (FOR_TESTS, &[]),
     ("xtask", &[]),
 ];
