@@ -52,6 +52,24 @@ impl Change {
     }
 }
 
+impl Change {
+    /// Carries out what reached the disk of a write whose sectors are written in any order; other changes whole.
+    fn apply_sectors(&self, file: &mut Vec<u8>, rng: &dyn Rng) {
+        let Self::Write { offset, bytes } = self else { return self.apply(file, usize::MAX) };
+        let mut at = 0;
+        while at < bytes.len() {
+            let end = (at + SECTOR - (offset + at) % SECTOR).min(bytes.len());
+            if rng.below(2) == 0 {
+                Self::Write { offset: offset + at, bytes: bytes[at..end].to_vec() }.apply(file, usize::MAX);
+            }
+            at = end;
+        }
+    }
+}
+
+/// What a disk writes whole or not at all, bytes.
+const SECTOR: usize = 512;
+
 type FileRef = Arc<Mutex<FileState>>;
 
 #[derive(Default)]
@@ -151,9 +169,10 @@ impl MemDisk {
             let state = file.lock();
             let mut bytes = state.durable.clone();
             for change in &state.pending {
-                match rng.below(3) {
+                match rng.below(4) {
                     0 => {}
                     1 => change.apply(&mut bytes, usize::MAX),
+                    2 => change.apply_sectors(&mut bytes, rng),
                     _ => {
                         if let Change::Write { bytes: written, .. } = change {
                             change.apply(&mut bytes, rng.below(written.len() as u64 + 1) as usize);

@@ -282,10 +282,11 @@ mod real {
         let tasks = (0..16).map(|task| {
             let group = group.clone();
             tokio::spawn(async move {
-                for _ in 0..40 {
+                for sum in 1..=40 {
                     let command = Command::Add { name: task, by: 1, fill: 200 };
                     group.propose(None, command).await.unwrap();
                     group.read_barrier().await.unwrap();
+                    assert_eq!(read(&**group.store(), task), sum, "what was answered is applied");
                 }
             })
         });
@@ -313,6 +314,7 @@ mod real {
         assert_eq!(std::fs::read_dir(folder.path().join("snapshots")).unwrap().count(), 1);
         let group = open(folder.path(), 32 << 10, &stopped, &hints);
         assert_eq!(all(&**group.store()), whole);
+        group.close().await.unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -326,6 +328,9 @@ mod real {
         RealDisk.copy_folder(&first, &second).unwrap();
         let copied = open(&second, u64::MAX, &stopped, &hints);
         assert_eq!(all(&**copied.store()), whole);
+        // Threads of a store must not outlive the process's own end.
+        copied.close().await.unwrap();
+        group.close().await.unwrap();
     }
 
     #[tokio::test]

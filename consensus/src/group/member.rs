@@ -67,6 +67,8 @@ impl Waiter {
 struct Pending<H> {
     id: EntryId,
     fence: Fence,
+    /// The digest after it.
+    digest: u64,
     batch: Batch,
     bytes: usize,
     waiters: Vec<Waiter>,
@@ -253,8 +255,10 @@ impl<E: Executor> Member<E> {
         if !arrived.reads.is_empty() {
             self.barrier(Barrier { reads: arrived.reads, ..Barrier::default() });
         }
-        // Messages may have brought or ended leadership, and applied what execution waits for.
+        // Messages may have brought or ended leadership, and applied what execution waits for; where all was applied before, nothing
+        // else would say that execution may begin.
         self.carry_out()?;
+        self.become_ready()?;
         if self.may_execute() {
             self.execute()?;
             self.carry_out()?;
@@ -351,7 +355,8 @@ impl<E: Executor> Member<E> {
             let commands = waiters.len() as u64;
             let fence = Fence { term: *term, first_sequence, commands, now_ms: state.now_ms, digest };
             let entry = batch_entry::encode(&fence, &batch);
-            state.digest = batch_entry::digest_after(digest, &entry);
+            let digest = batch_entry::digest_after(digest, &entry);
+            state.digest = digest;
             state.last = number;
             self.parts.metrics.changes.increment(commands);
             self.parts.metrics.batch_commands.record(commands as f64);
@@ -363,7 +368,7 @@ impl<E: Executor> Member<E> {
                 Ok(id) => {
                     assert_eq!(id.index, number, "nothing else is proposed in between");
                     self.pending_bytes += bytes;
-                    self.pending.push_back(Pending { id, fence, batch, bytes, waiters, hints });
+                    self.pending.push_back(Pending { id, fence, digest, batch, bytes, waiters, hints });
                 }
                 // Leadership is being handed over: what was just executed never was.
                 Err(refused) => {
@@ -440,6 +445,10 @@ impl<E: Executor> Member<E> {
         for pending in self.pending.drain(..) {
             pending.waiters.into_iter().for_each(|waiter| waiter.fail(&error));
         }
+        // What these answers saw may never come about: at its index another leader's entry may be applied.
+        for (_, barrier) in self.granted.drain(..) {
+            barrier.finish(Err(error.clone()));
+        }
         self.pending_bytes = 0;
         self.overlay.clear();
         self.leading = None;
@@ -464,7 +473,7 @@ impl<E: Executor> Member<E> {
         let Some(last) = entries.last().map(|entry| entry.id.index) else { return Ok(false) };
         let started = self.parts.clock.boot();
         let mut all = Batch::new();
-        let (mut done, mut own) = (Vec::new(), false);
+        let mut done = Vec::new();
         for entry in entries {
             if entry.id.index != self.parts.position.index().next() {
                 let text = format!("entry {} comes after entry {}", entry.id, self.parts.position.last);
@@ -475,23 +484,30 @@ impl<E: Executor> Member<E> {
                 Payload::Noop => {}
                 Payload::Members(members) => self.parts.position.members = members,
                 Payload::Data(bytes) => {
-                    let mut pending = self.pending.pop_front_if(|pending| pending.id == entry.id);
-                    let (fence, rows) = match &mut pending {
-                        Some(own) => (own.fence, std::mem::take(&mut own.batch)),
-                        None => batch_entry::decode(&bytes, &self.parts.tables)
-                            .map_err(|detail| StopReason::Entry { id: entry.id, detail })?,
+                    let own = self.pending.pop_front_if(|pending| pending.id == entry.id);
+                    let (fence, rows, digest) = match own {
+                        Some(mut own) => {
+                            let executed = (own.fence, std::mem::take(&mut own.batch), own.digest);
+                            self.pending_bytes -= own.bytes;
+                            done.push(own);
+                            executed
+                        }
+                        None => {
+                            let (fence, rows) = batch_entry::decode(&bytes, &self.parts.tables)
+                                .map_err(|detail| StopReason::Entry { id: entry.id, detail })?;
+                            (fence, rows, batch_entry::digest_after(fence.digest, &bytes))
+                        }
                     };
-                    let counts = self.counts(entry.id, &fence)?;
-                    own |= pending.is_some();
-                    if counts {
+                    if self.counts(entry.id, &fence)? {
                         self.parts.position.sequence += fence.commands;
                         self.parts.position.now_ms = fence.now_ms;
-                        self.parts.position.digest = batch_entry::digest_after(fence.digest, &bytes);
+                        self.parts.position.digest = digest;
                         all.extend(rows);
-                    }
-                    if let Some(pending) = pending {
-                        self.pending_bytes -= pending.bytes;
-                        done.push((counts, pending));
+                    } else if done.last().is_some_and(|own| own.id == entry.id) {
+                        return Err(StopReason::Invariant(format!(
+                            "entry {} of this leader's own term is void",
+                            entry.id
+                        )));
                     }
                 }
             }
@@ -499,19 +515,13 @@ impl<E: Executor> Member<E> {
         // ORDER: rows and position in one batch, so that a replay begins right after them.
         self.parts.position.write(&mut all);
         self.parts.store.write(&all)?;
-        if own {
+        if !done.is_empty() {
             self.overlay.applied(last.0, &all);
         }
         self.parts.metrics.apply_seconds.record(self.since(started));
-        let void = Error::new(ErrorCode::Unavailable, "the change came after a change of leader and is void")
-            .with_retry(RetryClass::Same);
-        for (counts, pending) in done {
-            if counts {
-                pending.waiters.into_iter().for_each(Waiter::answer);
-                pending.hints.into_iter().for_each(&self.parts.on_hint);
-            } else {
-                pending.waiters.into_iter().for_each(|waiter| waiter.fail(&void));
-            }
+        for pending in done {
+            pending.waiters.into_iter().for_each(Waiter::answer);
+            pending.hints.into_iter().for_each(&self.parts.on_hint);
         }
         self.become_ready()?;
         Ok(true)
@@ -586,13 +596,13 @@ impl<E: Executor> Member<E> {
 
     /// Begins a snapshot where the log has grown enough since the last.
     fn take_snapshot(&mut self) -> Result<(), StopReason> {
-        let position = self.parts.position.clone();
         if self.snapshot_running
             || self.log_bytes < self.parts.limits.snapshot_log_bytes
-            || position.index() <= self.parts.raft.snapshot().last.index
+            || self.parts.position.index() <= self.parts.raft.snapshot().last.index
         {
             return Ok(());
         }
+        let position = self.parts.position.clone();
         self.snapshot_running = true;
         self.log_bytes = 0;
         let (folders, store) = (self.parts.folders.clone(), self.parts.store.clone());

@@ -226,9 +226,11 @@ fn salted(salt: u32, parts: &[&[u8]]) -> u32 {
 pub(super) fn may_be_torn(rest: &[u8], offset: u64, header: Option<FrameHeader>) -> bool {
     let zeros = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
     let Some(header) = header else {
-        // Header and what follows in its sector are written together, so either is zeros unless the write stopped inside the header.
+        // Header and what follows in its sector are written together, so either is zeros unless the write stopped inside the header. A
+        // header may lie in two sectors, of which either may be the one that was written.
         let (head, after) = rest.split_at(rest.len().min(FRAME_HEADER_BYTES));
-        return zeros(head) || zeros(after);
+        let (first, second) = head.split_at(head.len().min(SECTOR - (offset % SECTOR as u64) as usize));
+        return zeros(first) || (!second.is_empty() && zeros(second)) || zeros(after);
     };
     let Some(frame) = rest.get(..header.bytes) else { return true };
     if frame.last() == Some(&0) {
@@ -300,6 +302,24 @@ mod tests {
         check(20, "checksum");
         check(HEADER_USED - 1, "checksum");
         assert!(Header::decode(&good[..50]).unwrap_err().contains("50 bytes"));
+    }
+
+    #[test]
+    fn a_header_is_torn_where_any_of_its_sectors_was_not_written() {
+        for offset in (0..SECTOR as u64).step_by(ALIGNMENT) {
+            let whole = [0xa5; FRAME_HEADER_BYTES + 40];
+            assert!(!may_be_torn(&whole, offset, None), "all there, but wrong");
+            let end = (SECTOR - offset as usize).min(whole.len());
+            let (mut first, mut later) = (whole, whole);
+            first[..end].fill(0);
+            assert!(may_be_torn(&first, offset, None), "without the first sector, from {offset} on");
+            later[end..].fill(0);
+            // A header that lies in the first sector as a whole decodes without the second one.
+            assert!(
+                end >= FRAME_HEADER_BYTES || may_be_torn(&later, offset, None),
+                "without the second one, from {offset} on"
+            );
+        }
     }
 
     proptest! {

@@ -405,13 +405,8 @@ impl LogStore {
     /// Where the disk fails.
     pub fn cut(&mut self, index: Index) -> Result<(), LogError> {
         let begins = |at: usize| self.segments[at].header.previous;
-        // A later file may replace entries from before an earlier one's beginning.
-        let holds_all_from =
-            |at: usize, from: Index| (at..self.segments.len()).all(|later| begins(later).index >= from);
-        let first = (0..self.segments.len())
-            .rev()
-            .find(|at| begins(*at).index <= index && holds_all_from(*at, begins(*at).index))
-            .unwrap_or(0);
+        // A later file may replace entries from before an earlier one's beginning, but of the last that begins here all later ones begin behind.
+        let first = (0..self.segments.len()).rev().find(|at| begins(*at).index <= index).unwrap_or(0);
         let previous = begins(first);
         for _ in 0..first {
             self.remove_oldest()?;
