@@ -284,6 +284,31 @@ async fn virtual_hosts_are_buckets() {
 }
 
 #[tokio::test]
+async fn the_host_that_is_signed_is_the_one_that_counts() {
+    let server = Server::start(|_| ()).await;
+    let mut client = server.connect().await;
+    // The signature holds the path and `Host`, not the authority of a target in absolute form (RFC 9112 §3.2.2).
+    let absolute = |authority: &str, call: Call| {
+        let text = String::from_utf8(call.bytes()).unwrap();
+        text.replacen(" /", &format!(" http://{authority}/"), 1).into_bytes()
+    };
+    let put = || call("PUT", "/upload/x").body("x");
+    for authority in ["bucket.localhost", "localhost:9878", "user@localhost", "localhost.bucket"] {
+        client.ask(&absolute(authority, put())).await.check(400, "InvalidRequest");
+    }
+    assert!(!server.has("upload/x"));
+    let twice = String::from_utf8(call("GET", "/bucket").bytes()).unwrap();
+    let twice = twice.replacen("host: localhost\r\n", "host: localhost\r\nhost: bucket.localhost\r\n", 1);
+    client.ask(twice.as_bytes()).await.check(400, "InvalidRequest");
+    for (host, uri) in [("localhost", "/bucket/k"), ("Bucket.LocalHost:9878", "/k")] {
+        let put = call("PUT", uri).header("host", host).body("x");
+        assert_eq!(client.ask(&absolute(&host.to_ascii_lowercase(), put)).await.status, 200, "{host}");
+    }
+    assert!(server.has("k"));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn who_waits_for_continue_is_refused_before_it() {
     let server = Server::start(|_| ()).await;
     let mut client = server.connect().await;

@@ -93,9 +93,7 @@ async fn serve<B: Backend>(
     let Parts { method, uri, mut headers, .. } = parts;
     check_size(&headers)?;
     let query = Query::parse(uri.query().unwrap_or_default())?;
-    let host = uri.authority().map(|authority| authority.as_str().as_bytes());
-    let host = host.or_else(|| headers.get(header::HOST).map(HeaderValue::as_bytes)).unwrap_or_default();
-    let host_bucket = route::bucket_of_host(host, &gateway.config.domains);
+    let host_bucket = route::bucket_of_host(host_of(&uri, &headers)?, &gateway.config.domains);
     let host_bucket = host_bucket.as_deref();
     let head = Head { method: &method, path: uri.path(), query: &query, headers: &headers, host_bucket };
     let passed = gateway.gate.pass(head, now_ms).await?;
@@ -120,6 +118,25 @@ fn check_size(headers: &HeaderMap) -> S3Result<()> {
     }
     let message = "the request's headers exceed the maximum allowed size";
     Err(S3Error::new(S3Code::RequestHeaderSectionTooLarge, message).detail("MaxSizeAllowed", HEADERS_MAX.to_string()))
+}
+
+/// The host that a request is for; empty where none is named.
+///
+/// A target in absolute form names one too, which HTTP puts above `Host` (RFC 9112 §3.2.2) and no signature covers: where it were followed,
+/// whoever holds a presigned URL could choose the bucket. So the two must agree.
+fn host_of<'a>(uri: &Uri, headers: &'a HeaderMap) -> S3Result<&'a [u8]> {
+    let refused = |message: &'static str| Err(S3Error::new(S3Code::InvalidRequest, message));
+    let mut hosts = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
+    let host = hosts.next().unwrap_or_default();
+    if hosts.next().is_some() {
+        return refused("one Host header is expected, several came");
+    }
+    match uri.authority() {
+        Some(authority) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host) => {
+            refused("the request's target and its Host header name different hosts")
+        }
+        _ => Ok(host),
+    }
 }
 
 /// Presigned URLs may carry headers as parameters, which are signed there.
