@@ -20,6 +20,8 @@ pub use config::Config;
 pub use server::{Handle, start};
 
 #[cfg(test)]
+mod store_order_test;
+#[cfg(test)]
 mod store_test;
 #[cfg(test)]
 mod store_world;

@@ -6,9 +6,10 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use ozone_common::Error;
 use ozone_common::env::DiskFile;
+use ozone_common::{Error, ErrorCode};
 
+use super::index::failed;
 use super::lane::write_end;
 use super::record::{Header, Kind, SEGMENT_HEAD_BYTES, SegmentHead};
 use super::row::{Body, Place};
@@ -28,11 +29,21 @@ const MOVE_STEP: usize = 512;
 /// How long a rewritten segment stays.
 pub(crate) const LINGER_MS: u64 = 60_000;
 
-/// A rewritten segment that still has to go.
+/// A segment that has to go.
 pub(crate) struct Doomed {
     pub replica: Arc<Replica>,
     pub segment: u32,
+    /// When nothing pointed to it any more.
     pub since_ms: u64,
+}
+
+/// What there is to give back of a replica's segments.
+#[derive(Default)]
+pub(crate) struct Sparse {
+    /// Nothing of them is live.
+    pub dead: Vec<Doomed>,
+    /// They were just rewritten, and stay for reads that were planned before.
+    pub rewritten: Vec<Doomed>,
 }
 
 /// Punches pages of deleted blocks out. True where there are more.
@@ -61,36 +72,56 @@ pub(crate) fn punch(shared: &Shared, volume: &DiskVolume) -> Result<bool, Error>
     Ok(holes.len() == HOLES_STEP)
 }
 
-/// Removes segments of a replica with nothing live, and rewrites sparse ones. Gives those that are to be removed later.
+/// Finds segments of a replica with nothing live, and rewrites sparse ones, into `found`.
 ///
 /// # Errors
 /// `VolumeFailed`; `DiskFull` where there is no space to rewrite one.
-pub(crate) fn tidy(shared: &Shared, volume: &DiskVolume, replica: &Arc<Replica>) -> Result<Vec<Doomed>, Error> {
+pub(crate) fn tidy(
+    shared: &Shared,
+    volume: &DiskVolume,
+    replica: &Arc<Replica>,
+    found: &mut Sparse,
+) -> Result<(), Error> {
     let segments = replica.totals.lock().segments.clone();
-    let mut doomed = Vec::new();
     for (number, segment) in segments.into_iter().filter(|(_, segment)| !segment.active) {
+        let doomed = || Doomed { replica: replica.clone(), segment: number, since_ms: shared.clock.now_ms() };
         if segment.row.live == 0 {
-            remove(shared, volume, replica, number)?;
+            found.dead.push(doomed());
             continue;
         }
         let dead = segment.row.applied.saturating_sub(segment.row.live);
         if !segment.paged && dead >= DEAD_MIN && segment.row.live < segment.row.applied / 2 {
             let rewritten = rewrite(shared, volume, replica, number)?;
-            doomed.extend(rewritten.then(|| Doomed {
-                replica: replica.clone(),
-                segment: number,
-                since_ms: shared.clock.now_ms(),
-            }));
+            found.rewritten.extend(rewritten.then(doomed));
         }
     }
-    Ok(doomed)
+    Ok(())
 }
 
-/// Removes a segment nothing points to.
+/// Removes segments that nothing points to.
 ///
 /// # Errors
-/// `VolumeFailed`.
-pub(crate) fn remove(shared: &Shared, volume: &DiskVolume, replica: &Arc<Replica>, number: u32) -> Result<(), Error> {
+/// `VolumeFailed`; `DiskFull` where a manifest could not be written: segments of other replicas are removed all the same.
+pub(crate) fn remove(shared: &Shared, volume: &DiskVolume, doomed: &[Doomed]) -> Result<(), Error> {
+    if doomed.is_empty() {
+        return Ok(());
+    }
+    // ORDER: the index is durable as of now before any of them goes. It has no log: one of before a segment was rewritten would still count
+    // what lay there, copies replayed over it do not take all of that away (a tombstone known already changes nothing), and the
+    // segment would be missed.
+    volume.index.store().flush().map_err(failed)?;
+    let mut outcome = Ok(());
+    for doomed in doomed {
+        match remove_one(shared, volume, &doomed.replica, doomed.segment) {
+            Err(error) if error.code == ErrorCode::DiskFull => outcome = Err(error),
+            removed => removed?,
+        }
+    }
+    outcome
+}
+
+/// The index is durable.
+fn remove_one(shared: &Shared, volume: &DiskVolume, replica: &Arc<Replica>, number: u32) -> Result<(), Error> {
     let segment = replica.totals.lock().segments.get(&number).copied();
     let Some(segment) = segment.filter(|segment| segment.row.live == 0) else { return Ok(()) };
     let mut edit = volume.index.edit();

@@ -10,7 +10,7 @@ use ozone_common::id::{BlockId, ContainerId};
 use super::close::{self, Look};
 use super::replica::Replica;
 use super::shared::{Shared, Todo};
-use crate::block::compact::{self, Doomed, LINGER_MS};
+use crate::block::compact::{self, Doomed, LINGER_MS, Sparse};
 use crate::block::index::failed;
 use crate::block::read::Source;
 use crate::store::CorruptBlock;
@@ -79,12 +79,12 @@ impl Upkeep {
         if self.sparse.is_empty() && self.doomed.is_empty() {
             return;
         }
+        let mut found = Sparse::default();
         for id in std::mem::take(&mut self.sparse) {
             let Some(replica) = shared.get(id) else { continue };
             let Ok(volume) = shared.volume_of(&replica) else { continue };
-            match compact::tidy(&shared, volume, &replica) {
-                Ok(doomed) => self.doomed.extend(doomed),
-                Err(error) => self.failed(volume, &replica, &error),
+            if let Err(error) = compact::tidy(&shared, volume, &replica, &mut found) {
+                self.failed(volume, &error);
             }
         }
         for volume in shared.volumes().filter(|volume| volume.failure().is_none()) {
@@ -104,17 +104,20 @@ impl Upkeep {
             .into_iter()
             .partition::<Vec<_>, _>(|doomed| now.saturating_sub(doomed.since_ms) >= LINGER_MS);
         self.doomed = later;
-        for doomed in due {
-            let Ok(volume) = shared.volume_of(&doomed.replica) else { continue };
-            if let Err(error) = compact::remove(&shared, volume, &doomed.replica, doomed.segment) {
-                self.failed(volume, &doomed.replica, &error);
+        self.doomed.extend(found.rewritten);
+        found.dead.extend(due);
+        for volume in shared.volumes().filter(|volume| volume.failure().is_none()) {
+            let here: Vec<Doomed> =
+                found.dead.extract_if(.., |doomed| doomed.replica.volume == volume.number).collect();
+            if let Err(error) = compact::remove(&shared, volume, &here) {
+                self.failed(volume, &error);
             }
         }
     }
 
-    fn failed(&mut self, volume: &DiskVolume, replica: &Replica, error: &Error) {
+    fn failed(&mut self, volume: &DiskVolume, error: &Error) {
         if error.code == ozone_common::ErrorCode::DiskFull {
-            tracing::warn!(container = %replica.id, %error, "space cannot be given back by rewriting; it is tried with the next delete");
+            tracing::warn!(volume = %volume.path.display(), %error, "space cannot be given back by rewriting; it is tried with the next delete");
         } else {
             self.shared.fail(volume, error);
         }
