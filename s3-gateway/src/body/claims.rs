@@ -124,10 +124,13 @@ impl Claims {
         {
             return Err(S3Code::XAmzContentSHA256Mismatch.into());
         }
-        let md5 = match headers.get(&CONTENT_MD5) {
-            None => None,
-            Some(value) => Some(parse_md5(value.as_bytes()).ok_or(S3Code::InvalidDigest)?),
-        };
+        let mut md5 = None;
+        for value in headers.get_all(&CONTENT_MD5) {
+            let claimed = parse_md5(value.as_bytes()).ok_or(S3Code::InvalidDigest)?;
+            if md5.replace(claimed).is_some() {
+                return Err(S3Error::new(S3Code::InvalidDigest, "one Content-MD5 header is expected, several came"));
+            }
+        }
         let trailers = match headers.get(&TRAILER) {
             Some(value) => names(value.as_bytes())?,
             None => Vec::new(),
@@ -171,7 +174,7 @@ fn announced(headers: &HeaderMap, trailers: &[String]) -> S3Result<Announced> {
     let mut found = Announced::Nowhere;
     let mut count = 0;
     for algorithm in Algorithm::ALL {
-        if let Some(value) = headers.get(algorithm.header()) {
+        for value in headers.get_all(algorithm.header()) {
             count += 1;
             let checksum =
                 Checksum::from_base64(algorithm, value.as_bytes()).ok_or_else(|| invalid_value(algorithm))?;

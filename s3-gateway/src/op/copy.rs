@@ -14,7 +14,7 @@ use ozone_common::limits::PUT_LENGTH_MAX;
 use ozone_common::name::{KeyName, S3_VOLUME};
 
 use super::backend::{Backend, ObjectReader, ObjectWriter};
-use super::object::{put_conditions, text};
+use super::object::{put_conditions, required_text};
 use super::put::Stored;
 use super::{Place, Request, check_version, write_checksum};
 use crate::body::{Algorithm, Digester, Wanted};
@@ -105,9 +105,15 @@ impl<B: Backend> Gateway<B> {
     /// Looks a source up and judges the conditions on it.
     ///
     /// # Errors
-    /// `NoSuchKey`, `NoSuchBucket`, `PreconditionFailed`, and those of [`CopySource::read`].
+    /// `NoSuchKey`, `NoSuchBucket`, `PreconditionFailed`, and those of [`CopySource::read`] and [`required_text`].
     pub(super) async fn find_source(&self, place: &Place, headers: &HeaderMap) -> S3Result<Found> {
         let source = CopySource::read(headers)?;
+        let conditions = ReadConditions {
+            if_match: required_text(headers, "x-amz-copy-source-if-match")?,
+            if_none_match: required_text(headers, "x-amz-copy-source-if-none-match")?,
+            if_modified_since: required_text(headers, "x-amz-copy-source-if-modified-since")?,
+            if_unmodified_since: required_text(headers, "x-amz-copy-source-if-unmodified-since")?,
+        };
         let request = om::LookupKey {
             bucket: Some(source.address()),
             key: source.key.clone(),
@@ -116,12 +122,6 @@ impl<B: Backend> Gateway<B> {
         };
         let found = self.client.lookup_key(&place.ctx, request).await?;
         let info = found.info.clone().ok_or_else(|| Error::internal("the OM's answer has no key"))?;
-        let conditions = ReadConditions {
-            if_match: text(headers, "x-amz-copy-source-if-match"),
-            if_none_match: text(headers, "x-amz-copy-source-if-none-match"),
-            if_modified_since: text(headers, "x-amz-copy-source-if-modified-since"),
-            if_unmodified_since: text(headers, "x-amz-copy-source-if-unmodified-since"),
-        };
         match conditions.judge(&ETag::of(&info), info.modified_ms) {
             Verdict::Holds => Ok(Found { source, found, info }),
             Verdict::NotModified | Verdict::Failed(_) => Err(S3Code::PreconditionFailed.into()),

@@ -9,7 +9,7 @@ use ozone_common::limits::DELETE_KEYS_MAX;
 use ozone_common::{Error, ErrorCode};
 
 use super::backend::Backend;
-use super::object::text;
+use super::object::required_text;
 use super::{Request, check_version};
 use crate::condition::must_match;
 use crate::error::{S3Code, S3Error, S3Result};
@@ -41,12 +41,12 @@ impl Only {
         };
         let (modified, size) = ("x-amz-if-match-last-modified-time", "x-amz-if-match-size");
         Ok(Self {
-            etag: text(headers, header::IF_MATCH).map(|etag| etag.trim().to_owned()),
-            modified_ms: match text(headers, modified) {
+            etag: required_text(headers, header::IF_MATCH.as_str())?.map(|etag| etag.trim().to_owned()),
+            modified_ms: match required_text(headers, modified)? {
                 None => None,
                 Some(text) => Some(parse_http_date(text.as_bytes()).ok_or_else(|| invalid(modified, text))?),
             },
-            size: match text(headers, size) {
+            size: match required_text(headers, size)? {
                 None => None,
                 Some(text) => Some(text.parse().map_err(|_| invalid(size, text))?),
             },

@@ -136,20 +136,24 @@ fn part_checksum(element: &Element<'_>) -> S3Result<Option<om::Checksum>> {
 fn expected_checksum(headers: &HeaderMap, parts: usize) -> S3Result<Option<om::Checksum>> {
     let mut found = None;
     for algorithm in Algorithm::ALL {
-        let Some(text) = object::text(headers, algorithm.header()) else { continue };
-        let (value, count) = match text.split_once('-') {
-            Some((value, count)) => (value, Some(count)),
-            None => (text, None),
-        };
-        let Some(sum) = Checksum::from_base64(algorithm, value.as_bytes()) else {
-            let message = format!("the value for {} is invalid", algorithm.header());
-            return Err(S3Error::new(S3Code::InvalidRequest, message));
-        };
-        if count.is_some_and(|count| count.parse() != Ok(parts)) {
-            return Err(S3Error::new(S3Code::BadDigest, "the checksum is of another number of parts"));
-        }
-        if found.replace(sum.to_om()).is_some() {
-            return Err(S3Error::new(S3Code::InvalidRequest, "one x-amz-checksum- header is expected, several came"));
+        for value in headers.get_all(algorithm.header()) {
+            // What is no text is no base64 either.
+            let text = value.to_str().unwrap_or_default();
+            let (value, count) = match text.split_once('-') {
+                Some((value, count)) => (value, Some(count)),
+                None => (text, None),
+            };
+            let Some(sum) = Checksum::from_base64(algorithm, value.as_bytes()) else {
+                let message = format!("the value for {} is invalid", algorithm.header());
+                return Err(S3Error::new(S3Code::InvalidRequest, message));
+            };
+            if count.is_some_and(|count| count.parse() != Ok(parts)) {
+                return Err(S3Error::new(S3Code::BadDigest, "the checksum is of another number of parts"));
+            }
+            if found.replace(sum.to_om()).is_some() {
+                let message = "one x-amz-checksum- header is expected, several came";
+                return Err(S3Error::new(S3Code::InvalidRequest, message));
+            }
         }
     }
     Ok(found)
@@ -157,7 +161,7 @@ fn expected_checksum(headers: &HeaderMap, parts: usize) -> S3Result<Option<om::C
 
 fn object_size(headers: &HeaderMap) -> S3Result<Option<u64>> {
     const NAME: &str = "x-amz-mp-object-size";
-    match object::text(headers, NAME) {
+    match object::required_text(headers, NAME)? {
         None => Ok(None),
         Some(text) => match text.parse() {
             Ok(size) => Ok(Some(size)),
@@ -280,7 +284,7 @@ impl<B: Backend> Gateway<B> {
     pub(super) async fn upload_part_copy(self: Arc<Self>, request: Request) -> S3Result<Response> {
         let place = self.place(&request)?;
         let (upload, part) = part_of(&request)?;
-        let range = match object::text(&request.headers, "x-amz-copy-source-range") {
+        let range = match object::required_text(&request.headers, "x-amz-copy-source-range")? {
             None => None,
             Some(text) => Some(parse_copy_range(text).ok_or_else(|| {
                 let message = "the range must be of the form bytes=first-last";

@@ -266,6 +266,32 @@ async fn parts_may_bring_any_checksum_where_none_was_asked_for() {
 }
 
 #[tokio::test]
+async fn claims_about_an_object_that_cannot_be_read_are_refused() {
+    let fixture = Fixture::new().await;
+    let upload = create(&fixture, "k", &[]).await;
+    let body = pattern(100, 1);
+    let tag = part(&fixture, "k", &upload, 1, &body).await.ok().etag();
+    let document = list(&[(1, &tag)]);
+    let crc = base64(&sum(Algorithm::Crc64Nvme, &body));
+    for (name, value, code) in [
+        ("if-match", "*", "InvalidArgument"),
+        ("if-none-match", "*", "InvalidArgument"),
+        ("x-amz-mp-object-size", "100", "InvalidArgument"),
+        ("x-amz-checksum-crc64nvme", &crc, "InvalidRequest"),
+    ] {
+        complete(&fixture, "k", &upload, &document, &[(name, value), (name, value)]).await.is(400, code);
+        let unreadable = call("POST", format!("/bucket/k?uploadId={upload}")).body(document.clone());
+        fixture.send(unreadable.header(name, b"\xe9")).await.is(400, code);
+    }
+    // Nor is the whole copied where a range of it was meant.
+    let copy =
+        call("PUT", format!("/bucket/k?uploadId={upload}&partNumber=2")).header("x-amz-copy-source", "/bucket/s");
+    fixture.put("s", body).await;
+    fixture.send(copy.header("x-amz-copy-source-range", b"bytes=0-\xe9")).await.is(400, "InvalidArgument");
+    fixture.get("k").await.is(404, "NoSuchKey");
+}
+
+#[tokio::test]
 async fn parts_of_other_objects() {
     let fixture = Fixture::new().await;
     let source = pattern(9000, 4);

@@ -27,6 +27,20 @@ pub(super) fn text(headers: &HeaderMap, name: impl http::header::AsHeaderName) -
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
+/// The text of a header that the client relies on, such as a condition or a claim: taken for absent, a write would be made that must not be.
+///
+/// # Errors
+/// `InvalidArgument` where it is no text, and where it comes more than once: nobody could say which line is meant.
+pub(super) fn required_text<'a>(headers: &'a HeaderMap, name: &str) -> S3Result<Option<&'a str>> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let invalid = |why: &str| S3Error::invalid_argument(name, value.as_bytes(), format!("the header {name} {why}"));
+    if values.next().is_some() {
+        return Err(invalid("is expected once, and came several times"));
+    }
+    value.to_str().map(Some).map_err(|_| invalid("holds characters beyond ASCII"))
+}
+
 /// A part's number, from a query.
 ///
 /// # Errors
@@ -52,15 +66,16 @@ fn read_conditions(headers: &HeaderMap) -> ReadConditions<'_> {
 /// Conditions of a write.
 ///
 /// # Errors
-/// `NotImplemented` for those that S3 does not serve: taken for granted they would lose a write.
+/// `NotImplemented` for those that S3 does not serve: taken for granted they would lose a write; and as [`required_text`].
 pub(super) fn put_conditions(headers: &HeaderMap) -> S3Result<Option<om::Conditions>> {
     for name in [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE] {
         if headers.contains_key(&name) {
             return Err(condition_not_served(name.as_str()));
         }
     }
-    write_conditions(text(headers, header::IF_MATCH), text(headers, header::IF_NONE_MATCH))
-        .map_err(|NotServed(name)| condition_not_served(name))
+    let if_match = required_text(headers, header::IF_MATCH.as_str())?;
+    let if_none_match = required_text(headers, header::IF_NONE_MATCH.as_str())?;
+    write_conditions(if_match, if_none_match).map_err(|NotServed(name)| condition_not_served(name))
 }
 
 fn condition_not_served(name: &str) -> S3Error {

@@ -229,6 +229,40 @@ async fn conditions_on_reads_and_writes() {
 }
 
 #[tokio::test]
+async fn a_condition_that_cannot_be_read_is_refused_rather_than_taken_for_absent() {
+    let fixture = Fixture::new().await;
+    let tag = fixture.put("k", "kept").await.etag();
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let put = || call("PUT", "/bucket/k").body("new");
+    let delete = || call("DELETE", "/bucket/k");
+    let copy = || call("PUT", "/bucket/k").header("x-amz-copy-source", "bucket/src");
+    fixture.put("src", "source").await;
+    type Make<'a> = &'a dyn Fn() -> super::test_support::Call;
+    let cases: [(Make<'_>, &str, &str); 10] = [
+        (&put, "if-match", &tag),
+        (&put, "if-none-match", "*"),
+        (&copy, "if-match", &tag),
+        (&copy, "x-amz-copy-source-if-match", &etag(b"source")),
+        (&copy, "x-amz-copy-source-if-none-match", &tag),
+        (&copy, "x-amz-copy-source-if-modified-since", date),
+        (&copy, "x-amz-copy-source-if-unmodified-since", date),
+        (&delete, "if-match", &tag),
+        (&delete, "x-amz-if-match-size", "4"),
+        (&delete, "x-amz-if-match-last-modified-time", date),
+    ];
+    for (make, name, value) in cases {
+        fixture.send(make().header(name, b"\xe9")).await.is(400, "InvalidArgument");
+        fixture.send(make().header(name, value).header(name, value)).await.is(400, "InvalidArgument");
+    }
+    let crc = sum(Algorithm::Crc32, b"new");
+    let twice = put().header("x-amz-checksum-crc32", &crc).header("x-amz-checksum-crc32", sum(Algorithm::Crc32, b""));
+    fixture.send(twice).await.is(400, "InvalidRequest");
+    let twice = put().header("content-md5", base64_md5(b"new")).header("content-md5", base64_md5(b"old"));
+    fixture.send(twice).await.is(400, "InvalidDigest");
+    assert_eq!(fixture.get("k").await.ok().body, "kept");
+}
+
+#[tokio::test]
 async fn reads_that_fail_before_and_behind_the_first_byte() {
     let fixture = Fixture::new().await;
     fixture.put("k", pattern(5000)).await;

@@ -50,9 +50,9 @@ pub(super) fn call(method: &str, uri: impl Into<String>) -> Call {
 }
 
 impl Call {
-    pub fn header(mut self, name: &str, value: impl AsRef<str>) -> Self {
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-        self.headers.append(name, HeaderValue::from_bytes(value.as_ref().as_bytes()).unwrap());
+        self.headers.append(name, HeaderValue::from_bytes(value.as_ref()).unwrap());
         self
     }
 
