@@ -28,13 +28,13 @@ use ozone_common::id::{BlockId, ClusterId, ContainerId, DatanodeId, DiskVolumeId
 use ozone_common::limits::{BLOCK_LENGTH_MAX, BYTES_PER_CHECKSUM, FRAME_PAYLOAD_MAX};
 use ozone_common::{Error, ErrorCode};
 use ozone_kvstore::rocks::{Memory, RocksOptions, RocksStore};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::block::lane::Lane;
 use crate::block::queue::{Job, Queue, Refused};
 use crate::block::read::Plan;
 use crate::block::row::TABLES;
-use crate::container::replica::{self, OpenState, Phase, Replica, WriterState};
+use crate::container::replica::{self, OpenState, Phase, Replica, State, WriterState};
 use crate::container::shared::{Shared, Slot};
 use crate::container::upkeep::Upkeep;
 use crate::recover::open_replicas;
@@ -396,15 +396,20 @@ pub struct Store {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
-/// Counts a job that was judged as no longer on its way, where its queue refuses it, and answers it.
+/// Queues a job that was judged.
 fn submit(shared: &Shared, queue: &Queue, job: Job) -> Result<(), Error> {
-    let Err(Refused(job, error)) = queue.push(job) else { return Ok(()) };
+    pushed(shared, queue.push(job))
+}
+
+/// Counts a job as no longer on its way, where its queue refused it, and answers it. Its replica's state must not be held.
+fn pushed(shared: &Shared, pushed: Result<(), Refused>) -> Result<(), Error> {
+    let Err(Refused(job, error)) = pushed else { return Ok(()) };
     let replica = job.replica().clone();
     {
         let mut state = replica.state.lock();
         state.in_flight -= 1;
         if let Job::Put { block, known: false, .. } = &*job {
-            state.seen.remove(block.local());
+            state.give_id_back(*block);
         }
     }
     shared.may_close(&replica);
@@ -460,50 +465,35 @@ impl Store {
                 return Err(Error::new(ErrorCode::TooLarge, text));
             }
             verify(put.block, &data, &put.crcs)?;
-            let new = self.new_block(put.block, put.epoch, put.members, data.len() as u64)?;
-            new.replica.state.lock().in_flight += 1;
-            Ok(new)
+            self.place(put.block, put.epoch, put.members, data.len() as u64)
         };
-        let NewBlock { replica, volume, known } = match judge() {
-            Ok(new) => new,
+        let (replica, volume) = match judge() {
+            Ok(place) => place,
+            Err(error) => return done(Err(error)),
+        };
+        let PutSmall { block, epoch, durability, crcs, .. } = put;
+        let (mut state, known) = match take_id(&replica, &volume, block, epoch) {
+            Ok(taken) => taken,
             Err(error) => return done(Err(error)),
         };
         let queue = if data.len() <= SMALL_RECORD_MAX { &volume.small } else { &volume.bulk };
-        let PutSmall { block, epoch, durability, crcs, .. } = put;
-        let job = Job::Put { replica, block, epoch, crcs, data, durability, known, done: Box::new(done) };
+        let done = Box::new(done);
+        let job = Job::Put { replica: replica.clone(), block, epoch, crcs, data, durability, known, done };
+        // ORDER: counted and queued under the hold that judged it. A close in between would find nothing on its way and end without it; a
+        // delete in between would be queued before it, and the lane would put back what was deleted.
+        state.in_flight += 1;
+        let queued = queue.push(job);
+        drop(state);
         // What refused it was told to `done`.
-        let _ = submit(&self.shared, queue, job);
+        let _ = pushed(&self.shared, queued);
     }
 
-    /// Takes a block id into use.
-    fn new_block(&self, block: BlockId, epoch: u32, members: &[Bytes], length: u64) -> Result<NewBlock, Error> {
+    /// Where a new block goes.
+    fn place(&self, block: BlockId, epoch: u32, members: &[Bytes], length: u64) -> Result<Place, Error> {
         let replica = self.shared.get_or_new(block.container(), epoch, members)?;
         let volume = self.shared.volume_of(&replica)?.clone();
         volume.check_room(length)?;
-        let fresh = {
-            let mut state = replica.state.lock();
-            state.check_write(replica.id, epoch, true)?;
-            state.seen.insert(block.local())
-        };
-        if !fresh {
-            // Seldom: a promise, a delete, or an id used twice.
-            let row = volume.index.block(block)?;
-            let error = match row {
-                None if volume.index.is_deleted(block)? => {
-                    Error::new(ErrorCode::BlockDeleted, format!("block {block} was deleted"))
-                }
-                Some(row) if row.promised > epoch => Error::new(
-                    ErrorCode::StaleEpoch,
-                    format!("block {block}: epoch {} was promised, the writer has {epoch}", row.promised),
-                ),
-                Some(row) if !row.is_final && row.length == 0 => {
-                    return Ok(NewBlock { replica, volume, known: true });
-                }
-                _ => Error::new(ErrorCode::InvalidBlock, format!("the id of block {block} was used before")),
-            };
-            return Err(error);
-        }
-        Ok(NewBlock { replica, volume, known: false })
+        Ok((replica, volume))
     }
 
     /// Opens a block for chunks. Nothing is on disk until the first append.
@@ -512,7 +502,7 @@ impl Store {
     /// As [`Store::put_small`].
     pub fn open_block(&self, open: OpenBlock<'_>) -> Result<Writer, Error> {
         let OpenBlock { block, epoch, members, durability } = open;
-        let NewBlock { replica, volume, .. } = self.new_block(block, epoch, members, 0)?;
+        let (replica, volume) = self.place(block, epoch, members, 0)?;
         let state = OpenState {
             submitted: 0,
             crc: 0,
@@ -525,8 +515,7 @@ impl Store {
         };
         let open = Arc::new(replica::OpenBlock { id: block, epoch, durability, state: Mutex::new(state) });
         {
-            let mut state = replica.state.lock();
-            state.check_write(replica.id, epoch, true)?;
+            let (mut state, _) = take_id(&replica, &volume, block, epoch)?;
             if state.writing.contains_key(&block.local()) {
                 return Err(Error::new(ErrorCode::InvalidBlock, format!("block {block} is being written")));
             }
@@ -569,7 +558,7 @@ impl Store {
             return Err(busy("its container is just closing"));
         }
         if state.phase != Phase::Closed {
-            let known = !state.seen.insert(block.local());
+            let known = !state.take_id(block);
             match state.writing.get(&block.local()) {
                 Some(open) if open.epoch < seal.epoch => {
                     let stale = Error::new(
@@ -620,20 +609,6 @@ impl Store {
             let ranges = joined(container, ranges)?;
             let replica = self.shared.get_or_new(container, 0, &[])?;
             let volume = self.shared.volume_of(&replica)?.clone();
-            let mut state = replica.state.lock();
-            for range in &ranges {
-                if state.phase < Phase::Finishing {
-                    state.seen.insert_range(range.first, range.count);
-                }
-                let end = range.first.saturating_add(range.count);
-                let writing: Vec<u32> = state.writing.range(range.first..end).map(|(local, _)| *local).collect();
-                for local in writing {
-                    let Some(open) = state.writing.remove(&local) else { continue };
-                    let deleted = Error::new(ErrorCode::BlockDeleted, format!("block {} was deleted", open.id));
-                    open.state.lock().failed.get_or_insert(deleted);
-                }
-            }
-            drop(state);
             Ok((replica, volume, ranges))
         };
         let (replica, volume, ranges) = match judge() {
@@ -648,7 +623,14 @@ impl Store {
             }
             done(outcome);
         });
-        if let Err(Refused(job, error)) = volume.small.push(Job::Delete { replica, ranges, transaction, done: told }) {
+        let mut state = replica.state.lock();
+        for range in &ranges {
+            state.delete_ids(range.first, range.count);
+        }
+        // ORDER: queued under the hold that spent the ids: a put of one of them is in the queue before it, or is not taken.
+        let queued = volume.small.push(Job::Delete { replica: replica.clone(), ranges, transaction, done: told });
+        drop(state);
+        if let Err(Refused(job, error)) = queued {
             job.refuse(error);
         }
     }
@@ -752,11 +734,40 @@ impl Drop for Store {
     }
 }
 
-/// A block id taken into use; `known` where only a promise was made for it.
-struct NewBlock {
-    replica: Arc<Replica>,
-    volume: Arc<DiskVolume>,
-    known: bool,
+/// A replica and its volume.
+type Place = (Arc<Replica>, Arc<DiskVolume>);
+
+/// Takes a block id into use. Gives the hold under which it was judged, for what must not be separated from that, and whether the id was
+/// known, which it is where only a promise was made for it.
+fn take_id<'a>(
+    replica: &'a Replica,
+    volume: &DiskVolume,
+    block: BlockId,
+    epoch: u32,
+) -> Result<(MutexGuard<'a, State>, bool), Error> {
+    let mut state = replica.state.lock();
+    state.check_write(replica.id, epoch, true)?;
+    if state.take_id(block) {
+        return Ok((state, false));
+    }
+    drop(state);
+    // Seldom: a promise, a delete, or an id used twice. The lane looks again.
+    let error = match volume.index.block(block)? {
+        None if volume.index.is_deleted(block)? => {
+            Error::new(ErrorCode::BlockDeleted, format!("block {block} was deleted"))
+        }
+        Some(row) if row.promised > epoch => Error::new(
+            ErrorCode::StaleEpoch,
+            format!("block {block}: epoch {} was promised, the writer has {epoch}", row.promised),
+        ),
+        Some(row) if !row.is_final && row.length == 0 => {
+            let state = replica.state.lock();
+            state.check_write(replica.id, epoch, true)?;
+            return Ok((state, true));
+        }
+        _ => Error::new(ErrorCode::InvalidBlock, format!("the id of block {block} was used before")),
+    };
+    Err(error)
 }
 
 /// Ranges in order, those that overlap or touch as one.

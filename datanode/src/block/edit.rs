@@ -133,6 +133,11 @@ impl<'a> Edit<'a> {
         }
     }
 
+    /// Whether a block was deleted, in this edit or before.
+    fn is_deleted(&self, block: BlockId) -> Result<bool, Error> {
+        Ok(!self.tombstones(block, 1)?.is_empty())
+    }
+
     /// Segment `number` is covered up to `applied`, of which `synced` is durable.
     pub(crate) fn cover(&mut self, replica: &Arc<Replica>, number: u32, synced: u64, applied: u64) {
         self.touch(replica).covered.insert(number, (synced, applied));
@@ -156,14 +161,14 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// As [`Edit::put`] where the other lane may have deleted the block meanwhile; false where it has.
+    /// As [`Edit::put`] where the block may have been deleted meanwhile; false where it was.
     pub(crate) fn put_unless_deleted(
         &mut self,
         replica: &Arc<Replica>,
         header: &Header,
         before: Option<BlockRow>,
     ) -> Result<bool, Error> {
-        if before.is_none() && self.index.is_deleted(header.block)? {
+        if before.is_none() && self.is_deleted(header.block)? {
             self.hole(replica, header.segment, Extent::of(header.paged, header.position, header.length));
             return Ok(false);
         }
@@ -235,7 +240,7 @@ impl<'a> Edit<'a> {
     /// A chunk that continues the block. False where it does not (it was applied before, or the block was deleted): nothing changes.
     pub(crate) fn chunk(&mut self, replica: &Arc<Replica>, header: &Header) -> Result<bool, Error> {
         let before = self.row(header.block)?;
-        if before.is_none() && self.index.is_deleted(header.block)? {
+        if before.is_none() && self.is_deleted(header.block)? {
             self.hole(replica, header.segment, Extent::of(header.paged, header.position, header.length));
             return Ok(false);
         }
@@ -274,7 +279,7 @@ impl<'a> Edit<'a> {
     pub(crate) fn seal(&mut self, replica: &Arc<Replica>, header: &Header) -> Result<bool, Error> {
         let row = match self.row(header.block)? {
             Some(row) => row,
-            None if self.index.is_deleted(header.block)? => return Ok(false),
+            None if self.is_deleted(header.block)? => return Ok(false),
             None => BlockRow::EMPTY,
         };
         let newer = header.epoch > row.epoch || !row.is_final;
@@ -329,7 +334,7 @@ impl<'a> Edit<'a> {
     /// A promise for a block that is not final.
     pub(crate) fn promise(&mut self, replica: &Arc<Replica>, header: &Header) -> Result<(), Error> {
         let before = self.row(header.block)?;
-        if before.is_none() && self.index.is_deleted(header.block)? {
+        if before.is_none() && self.is_deleted(header.block)? {
             return Ok(());
         }
         let mut row = before.unwrap_or(BlockRow::EMPTY);

@@ -385,7 +385,7 @@ impl Lane {
                 state.writing.remove(&block.local());
             }
             if let (Some(block), Err(_)) = (entry.put, &outcome) {
-                state.seen.remove(block.local());
+                state.give_id_back(block);
             }
             state.in_flight == 0
         };

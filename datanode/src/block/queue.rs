@@ -181,6 +181,21 @@ impl Queue {
         taken
     }
 
+    /// Keeps everybody out until what it gives is dropped.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        self.waiting.lock()
+    }
+
+    /// Takes the last job out.
+    #[cfg(test)]
+    pub(crate) fn take_back(&self) -> Option<Job> {
+        let mut waiting = self.waiting.lock();
+        let job = waiting.jobs.pop_back()?;
+        waiting.bytes -= job.size();
+        Some(job)
+    }
+
     /// Takes no more jobs; those that wait are still taken out.
     pub(crate) fn close(&self) {
         self.waiting.lock().closed = true;

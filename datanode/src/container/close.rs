@@ -131,11 +131,7 @@ pub(crate) fn finish(shared: &Arc<Shared>, replica: &Arc<Replica>) {
     if let Err(error) = outcome {
         return back(shared, replica, &error);
     }
-    {
-        let mut state = replica.state.lock();
-        state.phase = Phase::Closed;
-        state.seen = Default::default();
-    }
+    replica.state.lock().close();
     tracing::info!(container = %replica.id, "a replica is closed");
     shared.changes.replica(replica.id);
 }

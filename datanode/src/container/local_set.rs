@@ -52,7 +52,6 @@ impl LocalSet {
     }
 
     /// Whether a number is in it.
-    #[cfg(test)]
     pub(crate) fn contains(&self, local: u32) -> bool {
         let (page, word, bit) = Self::split(local);
         self.pages.get(&page).and_then(|page| page.get(word)).is_some_and(|word| word & bit != 0)

@@ -47,8 +47,10 @@ pub(crate) struct State {
     pub unhealthy: Option<String>,
     /// Puts, chunks, finishes and seals that are queued.
     pub in_flight: u32,
-    /// Blocks that this process has seen; kept while it takes blocks.
-    pub seen: LocalSet,
+    /// Blocks whose ids this process took into use; kept while it takes blocks.
+    seen: LocalSet,
+    /// Blocks that it was told to delete, as long. Apart from `seen`: what is in it stays, also where a put of before fails and gives its id back.
+    deleted: LocalSet,
     /// Blocks being written in chunks, by local number.
     pub writing: BTreeMap<u32, Arc<OpenBlock>>,
     /// When it was recovered, which is when its unfinished blocks of before are taken to have grown.
@@ -112,6 +114,7 @@ impl Replica {
             unhealthy: None,
             in_flight: 0,
             seen: LocalSet::default(),
+            deleted: LocalSet::default(),
             writing: BTreeMap::new(),
             since_ms: 0,
         };
@@ -192,6 +195,36 @@ impl State {
             ));
         }
         Ok(())
+    }
+
+    /// Takes a block's id into use; false where it was, or is spent.
+    pub(crate) fn take_id(&mut self, block: BlockId) -> bool {
+        !self.deleted.contains(block.local()) && self.seen.insert(block.local())
+    }
+
+    /// What a block's id was taken for did not come to be: it may be used after all.
+    pub(crate) fn give_id_back(&mut self, block: BlockId) {
+        self.seen.remove(block.local());
+    }
+
+    /// Spends the ids of `count` blocks from `first` on, and fails those that are being written.
+    pub(crate) fn delete_ids(&mut self, first: u32, count: u32) {
+        if self.phase < Phase::Finishing {
+            self.deleted.insert_range(first, count);
+        }
+        let writing: Vec<u32> =
+            self.writing.range(first..first.saturating_add(count)).map(|(local, _)| *local).collect();
+        for local in writing {
+            let Some(open) = self.writing.remove(&local) else { continue };
+            let deleted = Error::new(ErrorCode::BlockDeleted, format!("block {} was deleted", open.id));
+            open.state.lock().failed.get_or_insert(deleted);
+        }
+    }
+
+    /// No block is taken any more, so that nobody asks which were.
+    pub(crate) fn close(&mut self) {
+        self.phase = Phase::Closed;
+        (self.seen, self.deleted) = Default::default();
     }
 }
 
