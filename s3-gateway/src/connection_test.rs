@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ozone_common::config::TimeSpan;
 use ozone_common::env::mem_disk::MemDisk;
 use ozone_common::env::{Env, ManualClock, SeededRng};
@@ -14,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::test_signer::{DATE, NOW_MS, SCOPE, authorization, lookup, sha256, sign, signature};
+use crate::body::md5;
 use crate::config::Config;
 use crate::connection;
 use crate::gateway::Gateway;
@@ -461,10 +464,28 @@ async fn clients_that_keep_silent_are_not_waited_for() {
 async fn bodies_may_come_more_slowly_than_an_operation_may_take() {
     let server = Server::start(|config| config.request_timeout = TimeSpan::millis(200)).await;
     let mut client = server.connect().await;
-    client.send(&[call("PUT", "/bucket/k").body("hello").head(), b"hel".to_vec()].concat()).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    client.send(b"lo").await;
-    assert_eq!(client.answer().await.status, 200);
+    let begun = client.ask(&call("POST", "/bucket/parts?uploads").body("").bytes()).await;
+    let upload = begun.text().split(['<', '>']).skip_while(|part| *part != "UploadId").nth(1).unwrap().to_owned();
+    let part = call("PUT", &format!("/bucket/parts?partNumber=1&uploadId={upload}")).body("hello");
+    let etag = client.ask(&part.bytes()).await.header("etag").unwrap().to_owned();
+    let list = format!("<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>");
+    let list = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    let keys = "<Delete><Object><Key>k</Key></Object></Delete>";
+    let md5 = STANDARD.encode(md5(keys.as_bytes()));
+    for call in [
+        call("PUT", "/bucket/k").body("hello"),
+        call("POST", &format!("/bucket/parts?uploadId={upload}")).body(list),
+        call("POST", "/bucket?delete").body(keys).header("content-md5", &md5),
+        call("PUT", "/new-bucket").body("<CreateBucketConfiguration></CreateBucketConfiguration>"),
+    ] {
+        let (first, rest) = call.body.split_at(3);
+        client.send(&[&call.head(), first].concat()).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        client.send(rest).await;
+        let answer = client.answer().await;
+        assert_eq!(answer.status, 200, "{} {}: {answer:?}", call.method, call.uri);
+    }
+    assert!(server.has("parts") && !server.has("k"));
     server.stop().await;
 }
 

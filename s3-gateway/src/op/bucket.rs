@@ -91,9 +91,9 @@ impl<B: Backend> Gateway<B> {
 
     /// Makes a bucket.
     pub(super) async fn create_bucket(&self, mut request: Request) -> S3Result<Response> {
-        let (ctx, address) = (self.ctx(&request), request.bucket_address()?);
         refuse_unserved(&request.headers)?;
-        let document = request.body.collect(CONFIGURATION_MAX).await?;
+        let (document, _reservation) = self.document(&mut request, CONFIGURATION_MAX).await?;
+        let (ctx, address) = (self.ctx(&request), request.bucket_address()?);
         if !document.is_empty() {
             let root = parse(&document, "CreateBucketConfiguration")?;
             let location = root.get("LocationConstraint")?.map(str::trim).unwrap_or_default();

@@ -1,5 +1,7 @@
 //! Buckets and their settings.
 
+use ozone_common::config::TimeSpan;
+
 use super::test_support::{Fixture, call};
 
 const LIST: &str = "ListAllMyBucketsResult";
@@ -67,6 +69,33 @@ async fn configurations_of_new_buckets() {
         .await
         .is(501, "NotImplemented");
     fixture.send(call("HEAD", "/four")).await.is(404, "NoSuchBucket");
+}
+
+#[tokio::test]
+async fn documents_are_within_the_bound_on_memory() {
+    let fixture = Fixture::with(|config| config.memory_wait = TimeSpan::millis(10)).await;
+    let taken = fixture.gateway.memory.reserve(u64::MAX).await.unwrap();
+    let calls = || {
+        let configuration = "<CreateBucketConfiguration></CreateBucketConfiguration>";
+        let keys = "<Delete><Object><Key>k</Key></Object></Delete>";
+        let list =
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>e</ETag></Part></CompleteMultipartUpload>";
+        [
+            (call("PUT", "/new-bucket").body(configuration), (200, "")),
+            (call("POST", "/bucket?delete").body(keys).header("content-md5", "5DKh5iefM5MSKvRILIuFwQ=="), (200, "")),
+            (call("POST", "/bucket/k?uploadId=absent").body(list), (404, "NoSuchUpload")),
+            // Whose length nobody knows may become as long as documents can.
+            (call("PUT", "/new-bucket-2").body(configuration).header("transfer-encoding", "chunked"), (200, "")),
+        ]
+    };
+    for (call, _) in calls() {
+        fixture.send(call).await.is(503, "SlowDown");
+    }
+    fixture.send(call("HEAD", "/new-bucket")).await.is(404, "NoSuchBucket");
+    drop(taken);
+    for (call, (status, code)) in calls() {
+        fixture.send(call).await.is(status, code);
+    }
 }
 
 #[tokio::test]

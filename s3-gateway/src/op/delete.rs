@@ -16,7 +16,7 @@ use crate::error::{S3Code, S3Error, S3Result};
 use crate::gateway::Gateway;
 use crate::response::Response;
 use crate::time::parse_http_date;
-use crate::xml::{document, parse};
+use crate::xml::{self, parse};
 
 /// LIMIT: bytes of a request for many keys: 1,000 of 1,024 bytes, escaped, have some 6 MiB.
 const DELETE_MAX: usize = 8 << 20;
@@ -136,14 +136,15 @@ impl<B: Backend> Gateway<B> {
 
     /// Deletes up to 1,000 objects.
     pub(super) async fn delete_objects(&self, mut request: Request) -> S3Result<Response> {
-        let (ctx, address) = (self.ctx(&request), request.bucket_address()?);
         if !request.headers.contains_key("content-md5") && request.body.announced_checksum().is_none() {
             return Err(S3Error::new(
                 S3Code::InvalidRequest,
                 "a Content-MD5 or x-amz-checksum- header is needed: a document that came to harm must not delete anything",
             ));
         }
-        let (named, quiet) = read_keys(&request.body.collect(DELETE_MAX).await?)?;
+        let (document, _reservation) = self.document(&mut request, DELETE_MAX).await?;
+        let (named, quiet) = read_keys(&document)?;
+        let (ctx, address) = (self.ctx(&request), request.bucket_address()?);
         let mut outcomes: Vec<S3Result<()>> = Vec::with_capacity(named.len());
         let plain = |named: &Named| named.refused.is_none() && named.only.is_any();
         let keys: Vec<Bytes> = named.iter().filter(|named| plain(named)).map(|named| named.key.clone()).collect();
@@ -165,7 +166,7 @@ impl<B: Backend> Gateway<B> {
                 None => self.delete_if(&ctx, &address, named.key.clone(), &named.only).await,
             });
         }
-        Ok(Response::xml(document("DeleteResult", |out| {
+        Ok(Response::xml(xml::document("DeleteResult", |out| {
             for (named, outcome) in named.iter().zip(&outcomes) {
                 match outcome {
                     Ok(()) if quiet => {}

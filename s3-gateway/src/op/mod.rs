@@ -191,6 +191,17 @@ impl<B: Backend> Gateway<B> {
         Ok(())
     }
 
+    /// The document that a request brings, of at most `max` bytes, and the memory it takes. Deadlines of calls on its behalf begin behind
+    /// this: the client's speed is not theirs.
+    ///
+    /// # Errors
+    /// `SlowDown` where others have the memory, and those of [`Body::collect`].
+    async fn document(&self, request: &mut Request, max: usize) -> S3Result<(Bytes, Reservation)> {
+        let bytes = request.body.length().unwrap_or(u64::MAX).min(max as u64);
+        let reservation = self.memory.reserve(bytes).await?;
+        Ok((request.body.collect(max).await?, reservation))
+    }
+
     /// Memory for a window of a read of `length` bytes.
     async fn reserve_read(&self, length: u64) -> S3Result<Reservation> {
         self.memory.reserve(length.min(self.read_window())).await

@@ -322,10 +322,10 @@ impl<B: Backend> Gateway<B> {
 
     /// Joins parts to an object.
     pub(super) async fn complete_multipart_upload(self: Arc<Self>, mut request: Request) -> S3Result<Response> {
-        let place = self.place(&request)?;
         let upload = request.upload()?;
         let conditions = object::put_conditions(&request.headers)?;
-        let list = request.body.collect(COMPLETE_MAX).await?;
+        let (list, _reservation) = self.document(&mut request, COMPLETE_MAX).await?;
+        let place = self.place(&request)?;
         // A list of 10,000 parts takes milliseconds to read.
         let read = spawn_blocking(move || read_parts(&list)).await;
         let mut parts = read.map_err(|error| Error::internal(format!("reading a list of parts: {error}")))??;

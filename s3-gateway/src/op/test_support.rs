@@ -132,12 +132,19 @@ impl Answer {
 
 impl Fixture {
     pub async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// One with settings of its own.
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        change(&mut config);
         let clock = Arc::new(ManualClock::at(NOW_MS));
         let twin = Twin::default();
         twin.state.lock().now_ms = NOW_MS;
         let env = Env { clock, rng: Arc::new(SeededRng::new(1)), disk: Arc::new(MemDisk::default()) };
         let lookup = Box::new(|_| async { Err(Error::internal("no secrets here")) }.boxed());
-        let gateway = Gateway::new(twin.clone(), env, Config::default(), lookup, [7; 32]);
+        let gateway = Gateway::new(twin.clone(), env, config, lookup, [7; 32]);
         let fixture = Self { gateway, twin };
         fixture.send(call("PUT", "/bucket")).await.ok();
         fixture

@@ -69,7 +69,8 @@ fn no_upload() -> Error {
 }
 
 impl State {
-    fn call(&mut self, name: &'static str) {
+    fn call(&mut self, ctx: &CallContext, name: &'static str) {
+        assert!(tokio::time::Instant::now() < ctx.deadline, "{name} has no time left, however slowly a body came");
         *self.calls.entry(name).or_default() += 1;
     }
 
@@ -129,7 +130,7 @@ impl Backend for Twin {
 
     async fn create_bucket(&self, ctx: &CallContext, request: om::CreateBucket) -> Result<om::BucketInfo, Error> {
         let mut state = self.state.lock();
-        state.call("create_bucket");
+        state.call(ctx, "create_bucket");
         let address = request.address.unwrap_or_default();
         if state.buckets.contains_key(&address.bucket) {
             return Err(Error::new(ErrorCode::BucketAlreadyExists, "the bucket exists"));
@@ -150,15 +151,15 @@ impl Backend for Twin {
         Ok(info)
     }
 
-    async fn info_bucket(&self, _: &CallContext, request: om::InfoBucket) -> Result<om::BucketInfo, Error> {
+    async fn info_bucket(&self, ctx: &CallContext, request: om::InfoBucket) -> Result<om::BucketInfo, Error> {
         let mut state = self.state.lock();
-        state.call("info_bucket");
+        state.call(ctx, "info_bucket");
         state.bucket(request.address).map(|bucket| bucket.info.clone())
     }
 
-    async fn list_buckets(&self, _: &CallContext, request: om::ListBuckets) -> Result<om::BucketList, Error> {
+    async fn list_buckets(&self, ctx: &CallContext, request: om::ListBuckets) -> Result<om::BucketList, Error> {
         let mut state = self.state.lock();
-        state.call("list_buckets");
+        state.call(ctx, "list_buckets");
         if state.buckets.is_empty() {
             return Err(Error::new(ErrorCode::VolumeNotFound, "the volume comes with its first bucket"));
         }
@@ -175,8 +176,9 @@ impl Backend for Twin {
         Ok(om::BucketList { buckets: all, truncated })
     }
 
-    async fn delete_bucket(&self, _: &CallContext, request: om::DeleteBucket) -> Result<om::Empty, Error> {
+    async fn delete_bucket(&self, ctx: &CallContext, request: om::DeleteBucket) -> Result<om::Empty, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "delete_bucket");
         let bucket = state.bucket(request.address.clone())?;
         if !bucket.keys.is_empty() || !bucket.uploads.is_empty() {
             return Err(Error::new(ErrorCode::BucketNotEmpty, "the bucket still has keys"));
@@ -187,7 +189,7 @@ impl Backend for Twin {
 
     async fn commit_key(&self, ctx: &CallContext, request: om::CommitKey) -> Result<om::KeyCommitted, Error> {
         let mut state = self.state.lock();
-        state.call("commit_key");
+        state.call(ctx, "commit_key");
         if let Some(error) = state.fail_commit.take() {
             return Err(error);
         }
@@ -218,9 +220,9 @@ impl Backend for Twin {
         Ok(om::KeyCommitted { generation, modified_ms: now_ms, replaced })
     }
 
-    async fn lookup_key(&self, _: &CallContext, request: om::LookupKey) -> Result<om::KeyFound, Error> {
+    async fn lookup_key(&self, ctx: &CallContext, request: om::LookupKey) -> Result<om::KeyFound, Error> {
         let mut state = self.state.lock();
-        state.call("lookup_key");
+        state.call(ctx, "lookup_key");
         let bucket = state.bucket(request.bucket)?;
         let info = bucket.keys.get(&request.key).cloned().ok_or_else(no_key)?;
         if request.generation != 0 && request.generation != info.generation {
@@ -229,9 +231,9 @@ impl Backend for Twin {
         Ok(om::KeyFound { info: Some(info), ..Default::default() })
     }
 
-    async fn list_keys(&self, _: &CallContext, request: om::ListKeys) -> Result<om::KeyList, Error> {
+    async fn list_keys(&self, ctx: &CallContext, request: om::ListKeys) -> Result<om::KeyList, Error> {
         let mut state = self.state.lock();
-        state.call("list_keys");
+        state.call(ctx, "list_keys");
         let bucket = state.bucket(request.bucket)?;
         let limit = page_limit(request.limit);
         let mut page = om::KeyList::default();
@@ -267,16 +269,18 @@ impl Backend for Twin {
         Ok(page)
     }
 
-    async fn delete_key(&self, _: &CallContext, request: om::DeleteKey) -> Result<om::Empty, Error> {
+    async fn delete_key(&self, ctx: &CallContext, request: om::DeleteKey) -> Result<om::Empty, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "delete_key");
         let bucket = state.bucket(request.bucket)?;
         check(request.conditions.as_ref(), bucket.keys.get(&request.key))?;
         bucket.keys.remove(&request.key);
         Ok(om::Empty {})
     }
 
-    async fn delete_keys(&self, _: &CallContext, request: om::DeleteKeys) -> Result<om::DeleteKeysReply, Error> {
+    async fn delete_keys(&self, ctx: &CallContext, request: om::DeleteKeys) -> Result<om::DeleteKeysReply, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "delete_keys");
         let bucket = state.bucket(request.bucket)?;
         let errors = request
             .keys
@@ -298,6 +302,7 @@ impl Backend for Twin {
         request: om::InitiateUpload,
     ) -> Result<om::UploadInitiated, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "initiate_upload");
         let (id, now_ms) = (format!("{:032x}", state.next()), state.now_ms);
         let upload = Upload {
             meta: request.meta.unwrap_or_default(),
@@ -309,8 +314,9 @@ impl Backend for Twin {
         Ok(om::UploadInitiated { upload: id })
     }
 
-    async fn commit_part(&self, _: &CallContext, request: om::CommitPart) -> Result<om::PartCommitted, Error> {
+    async fn commit_part(&self, ctx: &CallContext, request: om::CommitPart) -> Result<om::PartCommitted, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "commit_part");
         let now_ms = state.now_ms;
         let bytes = state.take_blocks(&request.blocks);
         let bucket = state.bucket(request.bucket)?;
@@ -330,9 +336,9 @@ impl Backend for Twin {
         Ok(om::PartCommitted { modified_ms: now_ms })
     }
 
-    async fn list_parts(&self, _: &CallContext, request: om::ListParts) -> Result<om::PartList, Error> {
+    async fn list_parts(&self, ctx: &CallContext, request: om::ListParts) -> Result<om::PartList, Error> {
         let mut state = self.state.lock();
-        state.call("list_parts");
+        state.call(ctx, "list_parts");
         let bucket = state.bucket(request.bucket)?;
         let upload = bucket.uploads.get(&(request.key, request.upload)).ok_or_else(no_upload)?;
         let mut parts: Vec<om::PartInfo> =
@@ -349,8 +355,9 @@ impl Backend for Twin {
         })
     }
 
-    async fn list_uploads(&self, _: &CallContext, request: om::ListUploads) -> Result<om::UploadList, Error> {
+    async fn list_uploads(&self, ctx: &CallContext, request: om::ListUploads) -> Result<om::UploadList, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "list_uploads");
         let bucket = state.bucket(request.bucket)?;
         let limit = page_limit(request.limit);
         let mut page = om::UploadList::default();
@@ -390,8 +397,9 @@ impl Backend for Twin {
         Ok(page)
     }
 
-    async fn complete_upload(&self, _: &CallContext, request: om::CompleteUpload) -> Result<om::KeyCommitted, Error> {
+    async fn complete_upload(&self, ctx: &CallContext, request: om::CompleteUpload) -> Result<om::KeyCommitted, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "complete_upload");
         let (generation, now_ms) = (state.next(), state.now_ms);
         let bucket = state.bucket(request.bucket)?;
         let id = (request.key.clone(), request.upload.clone());
@@ -459,26 +467,29 @@ impl Backend for Twin {
         Ok(om::KeyCommitted { generation, modified_ms: now_ms, replaced })
     }
 
-    async fn abort_upload(&self, _: &CallContext, request: om::AbortUpload) -> Result<om::Empty, Error> {
+    async fn abort_upload(&self, ctx: &CallContext, request: om::AbortUpload) -> Result<om::Empty, Error> {
         let mut state = self.state.lock();
+        state.call(ctx, "abort_upload");
         let bucket = state.bucket(request.bucket)?;
         bucket.uploads.remove(&(request.key, request.upload)).map(|_| om::Empty {}).ok_or_else(no_upload)
     }
 
-    fn writer(&self, _: &CallContext, bucket: &om::BucketInfo, _: Option<u64>) -> Result<TwinWriter, Error> {
+    fn writer(&self, ctx: &CallContext, bucket: &om::BucketInfo, _: Option<u64>) -> Result<TwinWriter, Error> {
+        self.state.lock().call(ctx, "writer");
         Ok(TwinWriter { twin: self.clone(), bytes: BytesMut::new(), inline_max: bucket.inline_max as usize })
     }
 
     fn reader(
         &self,
-        _: &CallContext,
+        ctx: &CallContext,
         _: &om::BucketAddress,
         found: &om::KeyFound,
         range: Range<u64>,
     ) -> Result<TwinReader, Error> {
         let info = found.info.as_ref().expect("a key");
         assert!(range.start <= range.end && range.end <= info.length, "{range:?} of {}", info.length);
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.call(ctx, "reader");
         let bytes = state.data[&info.generation].slice(range.start as usize..range.end as usize);
         Ok(TwinReader { bytes, given: 0, fail_at: state.fail_read_at })
     }
