@@ -219,8 +219,19 @@ impl Lock {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::processes::Process;
+
+    /// Waits out a child that another test is starting: until it executes its program it shares every file open here, and the locks on them.
+    fn eventually(mut holds: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !holds() {
+            assert!(Instant::now() < deadline, "still not so");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn only_an_empty_or_own_folder_is_taken() {
@@ -259,15 +270,19 @@ mod tests {
         let (home, _) = Home::look(&top.path().join("x"), &Env::system()).unwrap();
         home.claim().unwrap();
         assert!(!home.is_running().unwrap());
-        let lock = home.lock().unwrap();
+        let mut lock = None;
+        eventually(|| {
+            lock = home.lock().ok();
+            lock.is_some()
+        });
         assert!(home.is_running().unwrap());
         let error = home.lock().err().unwrap().to_string();
         assert!(error.contains("it is starting") && error.contains("ozone dev stop --data"), "{error}");
         home.save_pids(&Pids(vec![("om".into(), Process { pid: 12, started: 7 })])).unwrap();
         assert!(home.lock().err().unwrap().to_string().contains("(pid om=12)"));
         drop(lock);
-        assert!(!home.is_running().unwrap());
-        home.lock().unwrap();
+        eventually(|| !home.is_running().unwrap());
+        eventually(|| home.lock().is_ok());
     }
 
     #[test]
